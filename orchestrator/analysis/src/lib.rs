@@ -1,0 +1,3 @@
+//! Merging, comparing and judging results. Pure functions.
+
+pub mod export;

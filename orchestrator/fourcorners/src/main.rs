@@ -1,0 +1,2 @@
+//! Fourcorners: a virtual-cluster storage test orchestrator.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Where workers run: the Hypervisor trait and its providers.

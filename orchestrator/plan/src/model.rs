@@ -1,0 +1,194 @@
+//! A validated plan. Whoever holds a [`TestPlan`] may rely on what the fields' docs promise.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// One MiB; regions are aligned down to it.
+pub const MIB: u64 = 1 << 20;
+
+/// A test plan: where, with how many workers, on which footprints, and which workloads.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TestPlan {
+    /// Name of the test, 1 to 100 characters.
+    pub name: String,
+    /// Where the workers run.
+    pub target: Target,
+    /// How many workers, and what each has.
+    pub workers: Workers,
+    /// Footprints as asked, ascending, distinct.
+    pub footprints: Vec<Footprint>,
+    /// How data disks are initialised before they are measured.
+    pub initialise: Initialise,
+    /// Writes in flight a disk during the fill.
+    pub fill_outstanding_per_disk: u32,
+    /// Bytes a write during the fill.
+    pub fill_block_bytes: u64,
+    /// Idle time after each fill, before its first case, seconds.
+    pub settle_seconds: u32,
+    /// Preconditioning of each case, whole seconds.
+    pub precondition_seconds: u32,
+    /// Timed sample of each case, whole seconds, at least 1.
+    pub sample_seconds: u32,
+    /// The cases of each footprint, in order; names are distinct.
+    pub workloads: Vec<Workload>,
+    /// One deployment for all footprints, or one for each.
+    pub deploy: Deploy,
+    /// What to do when a worker is lost.
+    pub on_worker_loss: OnWorkerLoss,
+    /// Reading bytes that were never written is intended; every figure then says so.
+    pub read_unwritten: bool,
+    /// Seed of everything random in the run; drawn where the plan names none.
+    pub seed: Option<u64>,
+}
+
+/// A footprint as asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Footprint {
+    /// Bytes under test, all data disks together, as asked.
+    pub bytes: u64,
+    /// As the plan spells it (`1.6TB`).
+    pub label: String,
+}
+
+/// Where the workers run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "provider", rename_all = "snake_case")]
+pub enum Target {
+    /// Processes on this machine; data disks are files.
+    Local(LocalTarget),
+}
+
+/// The embedded local provider's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LocalTarget {
+    /// Directory of the data disk files; none is a directory under the data directory.
+    pub disk_dir: Option<PathBuf>,
+}
+
+/// The workers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Workers {
+    /// How many, at least 1.
+    pub count: u32,
+    /// Virtual CPUs each; engine threads of a local process.
+    pub vcpus: u32,
+    /// Memory each, bytes.
+    pub memory_bytes: u64,
+    /// Data disks each, at least 1.
+    pub disks: u32,
+}
+
+/// How data disks are initialised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Initialise {
+    /// Every byte is written with non-zero incompressible data.
+    FullWrite,
+    /// Every byte is written with zeros.
+    Zero,
+    /// Nothing is written.
+    None,
+}
+
+/// Deployments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Deploy {
+    /// One deployment serves all footprints; each next one fills only the bytes that are new.
+    Once,
+    /// The workers are deployed anew for each footprint.
+    PerFootprint,
+}
+
+/// What to do when a worker is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnWorkerLoss {
+    /// The case is incomplete and the run ends as failed.
+    Fail,
+    /// The case is incomplete and the run goes on with the workers that are left.
+    Continue,
+}
+
+/// A workload profile as it is used in this plan.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Workload {
+    /// Name, unique in the plan (`4k-random-read`).
+    pub name: String,
+    /// Profile it came from (`published/4k-random-read`), if not inline.
+    pub profile: Option<String>,
+    /// Bytes an I/O: a multiple of 512, 512 B to 16 MiB.
+    pub block_bytes: u64,
+    /// Where the I/Os go.
+    pub pattern: AccessPattern,
+    /// Share of reads, percent (0 to 100).
+    pub read_percent: u32,
+    /// I/Os in flight a disk, 1 to 1024.
+    pub outstanding_per_disk: u32,
+    /// Open loop; none is a closed loop.
+    pub rate: Option<Rate>,
+    /// Original size / compressed size of what is written, at least 1.0.
+    pub compression_ratio: f64,
+    /// Blocks written / distinct blocks, at least 1.0.
+    pub duplication_ratio: f64,
+    /// Flush after this many writes a disk.
+    pub flush_every_writes: Option<u32>,
+}
+
+/// Where the I/Os of a disk go.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum AccessPattern {
+    /// Uniform random blocks of the region.
+    Random,
+    /// Ascending blocks in `streams` equal parts of the region.
+    Sequential {
+        /// Streams a disk, at least 1.
+        streams: u32,
+    },
+    /// Each block once in a random order, then in another.
+    Permutation,
+    /// `io_percent` of the I/Os go to the first `space_percent` of the region.
+    HotSpot {
+        /// Share of the I/Os, percent.
+        io_percent: f64,
+        /// Share of the region, percent.
+        space_percent: f64,
+    },
+}
+
+/// An open loop's rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Rate {
+    /// I/Os a second a disk.
+    pub iops_per_disk: f64,
+    /// Exponential gaps (Poisson arrivals); else equal ones.
+    pub poisson: bool,
+}
+
+impl TestPlan {
+    /// Data disks of all workers together.
+    #[must_use]
+    pub fn total_disks(&self) -> u64 {
+        u64::from(self.workers.count) * u64::from(self.workers.disks)
+    }
+
+    /// The part of each data disk that a footprint uses, bytes: footprint / (workers × disks), aligned down to 1 MiB.
+    #[must_use]
+    pub fn region_bytes(&self, footprint: &Footprint) -> u64 {
+        footprint.bytes / self.total_disks() / MIB * MIB
+    }
+
+    /// What a footprint really measures, bytes: region × workers × disks.
+    #[must_use]
+    pub fn effective_bytes(&self, footprint: &Footprint) -> u64 {
+        self.region_bytes(footprint) * self.total_disks()
+    }
+
+    /// Size of each data disk, bytes: the largest footprint's region.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u64 {
+        self.footprints.iter().map(|footprint| self.region_bytes(footprint)).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,1 @@
+//! The run: state machine, journal, recovery; the fleet of workers.

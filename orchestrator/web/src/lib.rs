@@ -1,0 +1,1 @@
+//! The web report and its exports (HTML, JSON, CSV).

@@ -1,0 +1,1 @@
+//! io_uring load generator for block devices and files.

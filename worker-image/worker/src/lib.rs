@@ -1,0 +1,1 @@
+//! The worker agent: dials the orchestrator and drives the load engine.
