@@ -1,1 +1,3 @@
 //! The run: state machine, journal, recovery; the fleet of workers.
+
+pub mod fleet;
