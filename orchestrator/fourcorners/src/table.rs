@@ -3,7 +3,8 @@
 use analysis::export::{Case, Export, Op};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-const HEADER: [&str; 11] = ["footprint", "workload", "op", "IOPS", "MiB/s", "mean", "p50", "p99", "p99.9", "max", "case"];
+const HEADER: [&str; 11] =
+    ["footprint", "workload", "op", "IOPS", "MiB/s", "mean", "p50", "p99", "p99.9", "max", "case"];
 /// Columns that hold numbers.
 const NUMBERS: std::ops::RangeInclusive<usize> = 3..=9;
 

@@ -1,0 +1,31 @@
+//! What an orchestrator that was killed left behind.
+
+use store::{Level, RunEnd, RunState, Store};
+
+use crate::executor::{RunError, destroy};
+use crate::halt::Halt;
+
+/// Ends the unfinished runs of earlier orchestrators as failed and destroys what their journals record. Call it once at the start, with
+/// the data directory locked. Answers the runs it ended.
+///
+/// Workers of local runs have ended with their orchestrator, so a run cannot be taken up again; what it measured stays.
+///
+/// # Errors
+/// [`RunError`] where the store or the provider fails; the runs that were not reached stay as they are.
+pub async fn recover(store: &Store, hypervisor: &dyn hypervisor::Hypervisor) -> Result<Vec<store::RunId>, RunError> {
+    let mut ended = Vec::new();
+    for run in store.unfinished_runs().await? {
+        store.end_running_cases(run).await?;
+        let reason = "the orchestrator ended before the run did".to_owned();
+        let reason = match destroy(store, run, hypervisor).await {
+            Ok(()) => reason,
+            Err(Halt::Store(error)) => return Err(error.into()),
+            Err(Halt::Failed(why)) => format!("{reason}, and its workers could not be removed: {why}"),
+            Err(Halt::Cancelled) => reason,
+        };
+        store.add_event(run, Level::Error, &reason).await?;
+        store.finish_run(run, &RunEnd { state: RunState::Failed, reason: Some(reason), planned_cases: 0 }).await?;
+        ended.push(run);
+    }
+    Ok(ended)
+}
