@@ -1,5 +1,7 @@
 //! What each kind of bad plan is told: the whole text, as the terminal shows it.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at what it did not expect")]
+
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 use plan::{PlanErrors, Profiles, limits, parse, parse_bytes};
 
