@@ -124,7 +124,9 @@ fn blocks_fit_regions(parts: &Parts<'_>, total_disks: u64, problems: &mut Proble
 /// Bytes of the smallest part of a region that a pattern keeps to, and what that part is.
 fn smallest_part(pattern: AccessPattern, region: u64) -> (u64, String) {
     match pattern {
-        AccessPattern::Random | AccessPattern::Permutation => (region, "the smallest region a data disk,".to_owned()),
+        AccessPattern::Random | AccessPattern::Permutation | AccessPattern::Sequential { streams: 1 } => {
+            (region, "the smallest region,".to_owned())
+        }
         AccessPattern::Sequential { streams } => {
             (region / u64::from(streams), format!("one of {streams} streams in the smallest region,"))
         }

@@ -86,22 +86,33 @@ impl Rule for Size {
 
     fn allowed(&self) -> String {
         let range = format!("a size from {} to {}", size::exact(*self.range.start()), size::exact(*self.range.end()));
-        if self.step == 1 { range } else { format!("{range}, a multiple of {} bytes", self.step) }
+        if self.is_block() { format!("{range} in binary units, a multiple of {} bytes", self.step) } else { range }
     }
 
     fn read(&self, text: &str) -> Result<u64, Refusal> {
         let bytes = size::parse(text).map_err(|error| self.refuse(&error))?;
-        if self.holds(bytes) { Ok(bytes) } else { Err(Refusal { suggestion: self.binary(text), ..Refusal::default() }) }
+        match self.binary(text) {
+            None if self.holds(bytes) => Ok(bytes),
+            suggestion => Err(Refusal { suggestion, ..Refusal::default() }),
+        }
     }
 }
 
 impl Size {
+    /// Blocks are counted in binary units only.
+    fn is_block(&self) -> bool {
+        self.step > 1
+    }
+
     fn holds(&self, bytes: u64) -> bool {
         self.range.contains(&bytes) && bytes.is_multiple_of(self.step)
     }
 
     fn refuse(&self, error: &size::SizeError) -> Refusal {
-        let suggestion = error.suggestion().map(str::to_owned);
+        let suggestion = match error {
+            size::SizeError::Ambiguous { binary, .. } if self.is_block() => Some(binary.clone()),
+            _ => error.suggestion().map(str::to_owned),
+        };
         let allowed = match error {
             size::SizeError::NotASize => format!("{}, such as 4KiB, 512MiB or 1.6TB", self.allowed()),
             size::SizeError::TooLarge => self.allowed(),
@@ -110,11 +121,13 @@ impl Size {
         Refusal { allowed: Some(allowed), suggestion }
     }
 
-    /// `4KB` is no multiple of 512 bytes where `4KiB` is.
+    /// The same number in the binary unit, if this is a block in a decimal one. Whoever writes `64KB` for a block
+    /// means 64KiB, and 64,000 happens to be a multiple of 512, so it is refused and not measured.
     fn binary(&self, text: &str) -> Option<String> {
         let (number, unit) = text.split_at_checked(text.len().checked_sub(2)?)?;
         let binary = format!("{}{}iB", number.trim_end(), unit.strip_suffix('B')?.to_ascii_uppercase());
-        size::parse(&binary).ok().filter(|bytes| self.holds(*bytes)).map(|_| binary)
+        let block = self.is_block() && size::parse(&binary).is_ok_and(|bytes| self.holds(bytes));
+        block.then_some(binary)
     }
 }
 

@@ -8,6 +8,8 @@ mod model;
 mod problem;
 mod profiles;
 mod read;
+mod render;
+mod schedule;
 pub mod size;
 mod workload;
 mod yaml;
@@ -15,6 +17,10 @@ mod yaml;
 pub use model::*;
 pub use problem::{PlanErrors, Problem};
 pub use profiles::{DEMO_PLAN, Profile, Profiles, example, examples};
+pub use schedule::{
+    ASSUMED_FILL_BYTES_PER_SECOND, FillRate, FillRateSource, FootprintSchedule, Progress, Schedule, Step, StepKind,
+    schedule,
+};
 
 use problem::{Place, Problems};
 

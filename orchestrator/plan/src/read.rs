@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::check::{self, Parts, PlacedFootprint};
-use crate::decode::{BOOLEAN, Choice, Count, Fields, Rule, Seconds, Size, Text, WholeNumber, items, value};
+use crate::decode::{BOOLEAN, Choice, Count, Fields, Refusal, Rule, Seconds, Size, Text, WholeNumber, items, value};
 use crate::limits;
 use crate::model::{Deploy, Footprint, Initialise, LocalTarget, MIB, OnWorkerLoss, Target, TestPlan, Workers};
 use crate::problem::{Problems, Reported};
@@ -202,9 +202,9 @@ impl Rule for FillBlock {
         "a power of two from 4KiB to 1MiB, so that every region is whole blocks".to_owned()
     }
 
-    fn read(&self, text: &str) -> Result<u64, crate::decode::Refusal> {
-        let bytes = Size { range: limits::FILL_BLOCK_BYTES, step: 1 }.read(text)?;
-        if bytes.is_power_of_two() { Ok(bytes) } else { Err(crate::decode::Refusal::default()) }
+    fn read(&self, text: &str) -> Result<u64, Refusal> {
+        let bytes = Size { range: limits::FILL_BLOCK_BYTES, step: *limits::FILL_BLOCK_BYTES.start() }.read(text)?;
+        if bytes.is_power_of_two() { Ok(bytes) } else { Err(Refusal::default()) }
     }
 }
 

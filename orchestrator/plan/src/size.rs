@@ -22,8 +22,8 @@ const UNITS: [(&str, u64); 13] = [
     ("B", 1),
 ];
 
-/// Digits of a number that is read; more would only be noise, and these fit `u128` with any unit.
-const MAX_DIGITS: usize = 19;
+/// Digits of a number that is read; `u64::MAX` has 20, and 10^20 × 2^60 fits `u128`.
+const MAX_DIGITS: usize = 20;
 
 /// Why a text is not a size.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -111,17 +111,14 @@ fn find<'p>(
     path: &str,
     problems: &mut Problems,
 ) -> Result<&'p Profile, Reported> {
-    let id = if reference.contains('/') { reference.to_owned() } else { format!("{set}/{reference}") };
+    let in_set = format!("{set}/");
+    let (id, shared) =
+        if reference.contains('/') { (reference.to_owned(), "") } else { (format!("{in_set}{reference}"), &*in_set) };
     profiles.get(&id).ok_or_else(|| {
-        let near = nearest(&id, profiles.ids());
-        let short = |near: String| if reference.contains('/') { near } else { without_set(&near, set) };
+        let suggestion = nearest(reference, profiles.ids().filter_map(|id| id.strip_prefix(shared)));
         let found = format!("the unknown profile {}", excerpt(reference));
-        problems.add(node.place, path, found, list(profiles.ids()), near.map(short))
+        problems.add(node.place, path, found, list(profiles.ids()), suggestion)
     })
-}
-
-fn without_set(id: &str, set: &str) -> String {
-    id.strip_prefix(set).and_then(|rest| rest.strip_prefix('/')).unwrap_or(id).to_owned()
 }
 
 fn workload(fields: &Fields<'_>, base: Option<&Workload>, problems: &mut Problems) -> Result<Workload, Reported> {

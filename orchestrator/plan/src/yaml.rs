@@ -10,7 +10,6 @@ use granit_parser::{Event, Options, Parser, ScalarStyle, Span};
 
 use crate::limits::{MAX_NESTING, MAX_VALUES, MAX_YAML_BYTES};
 use crate::problem::{Place, Problems, Reported, excerpt};
-use crate::size;
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
@@ -60,8 +59,8 @@ impl Node {
 /// Reads the one document of `text`.
 pub(crate) fn read(text: &str, problems: &mut Problems) -> Result<Node, Reported> {
     if text.len() > MAX_YAML_BYTES {
-        let (found, allowed) = (size::approximate(u64_of(text.len())), size::exact(u64_of(MAX_YAML_BYTES)));
-        return Err(problems.add(Place::START, "", found, format!("a plan of at most {allowed}"), None));
+        let found = format!("{} bytes", text.len());
+        return Err(problems.add(Place::START, "", found, format!("at most {MAX_YAML_BYTES} bytes of YAML"), None));
     }
     let mut builder = Builder::default();
     for step in Parser::new_from_str_with_options(text, options()) {
@@ -80,10 +79,6 @@ fn options() -> Options {
         flow_nesting_limit: MAX_NESTING,
         block_nesting_limit: MAX_NESTING,
     }
-}
-
-fn u64_of(length: usize) -> u64 {
-    u64::try_from(length).unwrap_or(u64::MAX)
 }
 
 /// YAML that a plan cannot be; reading ends here.
