@@ -6,7 +6,6 @@
   const dark = matchMedia("screen and (prefers-color-scheme: dark)");
   const PRINT_WIDTH = 690;
   const NARROW = 520;
-  const DASHES = ["solid", "dash", "dot", "dashdot"];
   const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "x"];
 
   // Names may hold anything: the chart library reads a few tags in its texts.
@@ -62,16 +61,17 @@
     for (const part of data.ops) {
       const words = part.op === "read" ? "reads" : "writes";
       const paint = { color: look.op[part.op], pattern: { shape: pattern, fgcolor: look.bg, fgopacity: 0.6, size: 7 } };
-      const width = mixed ? undefined : 0.5;
+      const stacked = mixed && part === data.ops[1];
       traces.push({
-        type: "bar", x: places, y: part.iops, name: words, legendgroup: part.op, marker: paint, xaxis: "x", yaxis: "y", width: mixed ? 0.5 : width, offsetgroup: "iops", base: mixed && part === data.ops[1] ? data.ops[0].iops : undefined,
+        type: "bar", x: places, y: part.iops, name: words, legendgroup: part.op, marker: paint, xaxis: "x", yaxis: "y",
+        width: 0.5, offset: -0.25, base: stacked ? data.ops[0].iops.map((value) => value || 0) : undefined, constraintext: "none",
         text: part.iops.map((value) => (value === null ? "" : grouped(value))), textposition: mixed ? "inside" : "outside", insidetextanchor: "middle", textangle: 0, cliponaxis: false,
         insidetextfont: { color: look.bg }, outsidetextfont: { color: look.ink },
         customdata: part.iops, hovertemplate: `%{customdata:,.0f} IOPS<extra>${words}</extra>`, showlegend: mixed,
       });
       const p99 = part.p99_us.map((value) => (value === null ? null : value / data.unit_us));
       traces.push({
-        type: "bar", x: places, y: p99, name: words, legendgroup: part.op, marker: paint, xaxis: "x2", yaxis: "y2", width, offsetgroup: part.op,
+        type: "bar", x: places, y: p99, name: words, legendgroup: part.op, marker: paint, xaxis: "x2", yaxis: "y2", width: mixed ? 0.36 : 0.5, offset: mixed ? (stacked ? 0.02 : -0.38) : -0.25, constraintext: "none",
         text: p99.map((value) => (value === null ? "" : grouped(value, 3))), textposition: "outside", textangle: 0, cliponaxis: false, outsidetextfont: { color: look.ink },
         hovertemplate: `p99 %{y:,.4~r} ${data.unit}<extra>${words}</extra>`, showlegend: false,
       });
@@ -83,7 +83,7 @@
     const sums = places.map((place) => data.ops.reduce((sum, part) => sum + (part.iops[place] || 0), 0));
     const peaks = data.ops.flatMap((part) => part.p99_us.map((value) => (value === null ? null : value / data.unit_us)));
     return [traces, layout(look, narrow ? 440 : 300, {
-      barmode: "group", bargap: 0.4, hovermode: "closest", margin: { l: 52, r: 10, t: mixed ? 62 : 40, b: 48 },
+      barmode: "group", bargap: 0.4, hovermode: "closest", margin: { l: 52, r: 10, t: mixed ? 62 : 40, b: data.footprints.some((footprint) => footprint.mark) ? 40 : 26 },
       xaxis: axis(look, { ...span, domain: narrow ? [0, 1] : [0, 0.44], anchor: "y" }),
       xaxis2: axis(look, { ...span, domain: narrow ? [0, 1] : [0.56, 1], anchor: "y2" }),
       yaxis: axis(look, { domain: first, anchor: "x", range: top(sums), tickformat: "~s", nticks: 5 }),
@@ -111,7 +111,7 @@
     });
     const narrow = width < NARROW;
     return [traces, layout(look, 300, {
-      hovermode: "closest", margin: { l: 52, r: 10, t: 62, b: 48 },
+      hovermode: "closest", margin: { l: 52, r: 10, t: 62, b: 26 },
       xaxis: axis(look, { tickvals: nines, ticktext: narrow ? ["p50", "p90", "", "p99", "p99.9", "p99.99", "max"] : labels, range: [0.1, 4.9], zeroline: false, tickangle: 0 }),
       yaxis: logarithmic(look, traces.flatMap((trace) => trace.y)),
       annotations: [heading(look, `latency, ${data.unit}`, 0, 1.01)],
@@ -164,21 +164,28 @@
     });
   }
 
+  // Words in the shaded part, where they fit.
+  function phaseNames(data, look, width) {
+    const share = data.precondition / Math.max(data.precondition + data.sample, 1);
+    if (share * width < 130) return [];
+    return [{ text: "preconditioning", x: -data.precondition, y: 0.585, xref: "x", yref: "paper", xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 11, color: look.soft } }];
+  }
+
   function timeline(data, look, width) {
     const from = -data.precondition;
     const to = Math.max(data.sample, 0.001);
     const longest = Math.max(-from, to);
     const mixed = new Set(data.lines.map((line) => line.op)).size > 1;
-    const styles = { iops: ["solid", 1.6], p50: ["solid", 1.6], p99: ["dash", 1.3], max: ["dot", 1] };
+    const styles = { iops: [1, 1.6], p50: [1, 1.8], p99: [0.62, 1.4], max: [0.36, 1.1] };
     const traces = data.lines.map((line) => {
       const rate = line.figure === "iops";
-      const [dash, thickness] = styles[line.figure];
+      const [opacity, thickness] = styles[line.figure];
       const y = rate ? line.y : line.y.map((value) => (value === null ? null : value / data.unit_us));
       const operation = line.op === "read" ? "reads" : "writes";
       const name = rate ? operation : `${line.figure}${mixed ? ` ${operation}` : ""}`;
       return {
         type: "scatter", mode: "lines+markers", x: line.x, y, name, xaxis: "x", yaxis: rate ? "y" : "y2", connectgaps: false,
-        line: { color: look.op[line.op], width: thickness, dash }, marker: { color: look.op[line.op], size: dots(y), line: { width: 0 } },
+        opacity, line: { color: look.op[line.op], width: thickness }, marker: { color: look.op[line.op], size: dots(y), line: { width: 0 } },
         legend: rate ? "legend" : "legend2", showlegend: !rate || mixed,
         text: line.x.map((x) => clock(Math.floor(x), longest)),
         hovertemplate: rate ? `%{text}: %{y:,.0f} IOPS<extra>${name}</extra>` : `%{text}: %{y:,.4~r} ${data.unit}<extra>${name}</extra>`,
@@ -196,7 +203,7 @@
       xaxis: axis(look, { range: [from, to], ...timeTicks(from, to, width), showgrid: false, zeroline: false, anchor: "y2", domain: [0, 1] }),
       yaxis: axis(look, { domain: [0.58, 1], range: [0, 1.1 * Math.max(1, ...rates)], tickformat: "~s", nticks: 5, anchor: "x" }),
       yaxis2: logarithmic(look, latencies, { domain: [0, 0.44], anchor: "x" }),
-      annotations: [heading(look, "IOPS", 0, 1.01), heading(look, `latency, ${data.unit}`, 0, 0.45)],
+      annotations: [heading(look, "IOPS", 0, 1.01), heading(look, `latency, ${data.unit}`, 0, 0.45), ...phaseNames(data, look, width)],
       legend: { ...small, y: 1.01 }, legend2: { ...small, y: 0.45 },
     })];
   }

@@ -117,9 +117,10 @@ pub(crate) fn count(value: u64) -> String {
     group_digits(&value.to_string())
 }
 
-/// Seconds with a tenth.
+/// Seconds, with a tenth where they are not whole.
 pub(crate) fn seconds(value: f64) -> Num {
-    Num::new(value, 1, 1)
+    let whole = (value - value.round()).abs() < 0.05;
+    Num::new(value, usize::from(!whole), 1)
 }
 
 /// Microseconds, whole ones above 10.

@@ -60,6 +60,8 @@ pub(crate) struct GlanceCell {
     pub(crate) figures: Option<GlanceFigures>,
     pub(crate) badges: Vec<String>,
     pub(crate) marks: Marks,
+    /// Notes of the figures that the ratio refers to.
+    pub(crate) base_marks: Marks,
 }
 
 pub(crate) struct GlanceFigures {
@@ -87,6 +89,8 @@ pub(crate) struct FigureRow {
     pub(crate) figures: OpFigures,
     pub(crate) iops_ratio: String,
     pub(crate) p99_ratio: String,
+    /// Notes of the figures that the ratios refer to.
+    pub(crate) base_marks: Marks,
 }
 
 /// One operation's figures.
@@ -364,7 +368,7 @@ fn glance(source: &Source<'_>) -> Glance {
 
 fn glance_cell(source: &Source<'_>, workload: &str, bytes: u64) -> GlanceCell {
     let Some((index, case)) = source.case(workload, bytes) else {
-        return GlanceCell { figures: None, badges: vec!["not measured".to_owned()], marks: Marks::default() };
+        return GlanceCell { figures: None, badges: vec!["not measured".to_owned()], marks: Marks::default(), base_marks: Marks::default() };
     };
     let base = source.base(workload).filter(|(base, _)| *base != index);
     let figures = main_op(&case.ops).map(|(op, figures)| {
@@ -381,7 +385,8 @@ fn glance_cell(source: &Source<'_>, workload: &str, bytes: u64) -> GlanceCell {
         }
     });
     let caveats = &source.caveats[index];
-    GlanceCell { figures, badges: caveats.badges.clone(), marks: caveats.marks("all") }
+    let base_marks = base.map(|(base, _)| source.caveats[base].marks("all")).unwrap_or_default();
+    GlanceCell { figures, badges: caveats.badges.clone(), marks: caveats.marks("all"), base_marks }
 }
 
 fn op_named<'a>(ops: &'a Ops, name: &str) -> Option<&'a Op> {
@@ -457,6 +462,7 @@ fn missing_row(label: &str, badges: Vec<String>, marks: Marks) -> FigureRow {
         figures: no_figures(),
         iops_ratio: "–".to_owned(),
         p99_ratio: "–".to_owned(),
+        base_marks: Marks::default(),
     }
 }
 
@@ -468,6 +474,7 @@ fn case_rows(source: &Source<'_>, index: usize, case: &Case) -> Vec<FigureRow> {
     }
     let base = source.base(&case.workload);
     let row = |(place, (name, op)): (usize, &(&'static str, &Op))| {
+        let other = base.filter(|(base, _)| *base != index);
         let base = base.and_then(|(_, base)| op_named(&base.ops, name));
         FigureRow {
             footprint: if place == 0 { case.footprint.clone() } else { String::new() },
@@ -478,6 +485,7 @@ fn case_rows(source: &Source<'_>, index: usize, case: &Case) -> Vec<FigureRow> {
             figures: op_figures(op, source.unit),
             iops_ratio: base.map_or_else(|| "–".to_owned(), |base| format::ratio(op.iops / base.iops)),
             p99_ratio: ratio_of(op, base, |latency| latency.p99),
+            base_marks: other.map(|(base, _)| source.caveats[base].marks(name)).unwrap_or_default(),
         }
     };
     ops.iter().enumerate().map(row).collect()

@@ -359,7 +359,8 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
 fn ops(iops: f64, window: f64, workload: &Workload, outstanding: f64, random: &mut Random) -> Ops {
     let reads = f64::from(workload.read_percent) / 100.0;
     let mut part = |share: f64, slower: f64| (share > 0.0).then(|| op(iops * share, window, workload.block, outstanding / iops * 1e6 * slower, random));
-    let (read, write) = (part(reads, 0.9), part(1.0 - reads, 1.2));
+    let skew = if reads > 0.0 && reads < 1.0 { 0.1 } else { 0.0 };
+    let (read, write) = (part(reads, 1.0 - skew), part(1.0 - reads, 1.0 + skew * reads / (1.0 - reads).max(0.01)));
     let all = part(1.0, 1.0);
     Ops { read, write, all }
 }
