@@ -1,0 +1,11 @@
+//! The report of a run: one HTML file that opens without a network, and the body of the served page.
+
+mod caveats;
+mod charts;
+mod page;
+mod plan_view;
+mod series;
+mod view;
+
+pub use page::report_html;
+
