@@ -1,13 +1,12 @@
 //! A case: what its workers delivered, turned into figures and a verdict.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use serde::{Deserialize, Serialize};
 use worker_protocol::{DiskFinished, EngineReport, Ops as WireOps, Phase};
 
 use crate::export;
 
-/// What is known of a case when it is evaluated. The seconds' histograms follow one by one through [`Evaluation::add_second`].
+/// What is known of a case when it is evaluated. The seconds' histograms follow one by one through
+/// [`crate::Evaluation::add_second`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaseInput {
     /// Bytes an I/O.

@@ -1,13 +1,15 @@
 //! Merging, comparing and judging results. Pure functions.
 //!
-//! [`case::Evaluation`] turns what the workers of a case delivered into its figures and its verdict.
+//! [`Evaluation`] turns what the workers of a case delivered into its figures and its verdict.
 
 pub mod case;
 mod clock;
-mod cluster;
-mod devices;
+mod evaluation;
 pub mod export;
 pub mod steady;
 pub mod throughput;
 pub mod totals;
-mod verdict;
+mod warnings;
+mod worker;
+
+pub use evaluation::Evaluation;

@@ -26,7 +26,10 @@ pub(crate) fn mib(bytes: u64) -> f64 {
 }
 
 /// A count as a float.
-#[expect(clippy::cast_precision_loss, reason = "counts below 2^53 are exact; beyond, 15 digits are enough for a figure")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts below 2^53 are exact; beyond, 15 digits are enough for a figure"
+)]
 pub(crate) fn to_f64(count: u64) -> f64 {
     count as f64
 }

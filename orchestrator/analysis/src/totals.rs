@@ -227,11 +227,7 @@ impl ReadWrite {
     pub fn figures(&self, seconds: f64) -> export::Ops {
         let mut all = self.read.clone();
         all.merge(&self.write);
-        export::Ops {
-            read: self.read.figures(seconds),
-            write: self.write.figures(seconds),
-            all: all.figures(seconds),
-        }
+        export::Ops { read: self.read.figures(seconds), write: self.write.figures(seconds), all: all.figures(seconds) }
     }
 }
 
@@ -319,16 +315,18 @@ mod tests {
     #[test]
     fn a_contradiction_names_worker_disk_and_operation() {
         let good = totals(&[1_000, 3_000]).encode();
-        let broken = [
-            (OpTotals { count: 3, bytes: 3 * 4096, ..good.clone() }, "3 latencies"),
-            (OpTotals { bytes: 4096, ..good.clone() }, "2 I/Os of 4096 bytes cannot have moved 4096 bytes"),
-            (OpTotals { sum_ns: 7_000, ..good.clone() }, "cannot sum to 7000 ns"),
-            (OpTotals { min_ns: 9_000, ..good.clone() }, "contradict each other"),
-            (OpTotals { errors: u64::MAX, ..good.clone() }, "errors is 18446744073709551615; at most"),
-            (OpTotals { histogram: vec![1, 2, 3], ..good.clone() }, "not an HdrHistogram V2 deflate blob"),
+        type Break = fn(&mut OpTotals);
+        let broken: [(Break, &str); 6] = [
+            (|totals| (totals.count, totals.bytes) = (3, 3 * 4096), "3 latencies"),
+            (|totals| totals.bytes = 4096, "2 I/Os of 4096 bytes cannot have moved 4096 bytes"),
+            (|totals| totals.sum_ns = 7_000, "cannot sum to 7000 ns"),
+            (|totals| totals.min_ns = 9_000, "contradict each other"),
+            (|totals| totals.errors = u64::MAX, "errors is 18446744073709551615; at most"),
+            (|totals| totals.histogram = vec![1, 2, 3], "not an HdrHistogram V2 deflate blob"),
         ];
-        for (write, text) in broken {
-            let wire = WireOps { read: good.clone(), write };
+        for (break_it, text) in broken {
+            let mut wire = WireOps { read: good.clone(), write: good.clone() };
+            break_it(&mut wire.write);
             let error = ReadWrite::decode(&wire, Some(4096), "w2", &Part::Disk("d7".into())).unwrap_err().to_string();
             assert!(error.starts_with("worker w2, disk d7, writes: "), "{error}");
             assert!(error.contains(text), "{error} should say {text}");
