@@ -162,8 +162,7 @@ impl Store {
             .execute(&mut *tx)
             .await?;
         insert_ops(&mut tx, TotalsKey { case, disk: None, timing: "response" }, &result.cluster).await?;
-        for (phase, seconds) in
-            [(Phase::Precondition, &result.precondition_seconds), (Phase::Sample, &result.seconds)]
+        for (phase, seconds) in [(Phase::Precondition, &result.precondition_seconds), (Phase::Sample, &result.seconds)]
         {
             for second in seconds {
                 insert_cluster_second(&mut tx, case, phase, second).await?;
@@ -284,8 +283,7 @@ async fn insert_cluster_second(
     phase: Phase,
     second: &Second,
 ) -> Result<(), Fault> {
-    let mut query =
-        sqlx::query(sql::INSERT_CLUSTER_SECOND).bind(case.0).bind(phase_word(phase)).bind(second.t);
+    let mut query = sqlx::query(sql::INSERT_CLUSTER_SECOND).bind(case.0).bind(phase_word(phase)).bind(second.t);
     for op in [&second.read, &second.write] {
         let part = |figure: fn(&SecondOp) -> f64| op.as_ref().map(figure);
         query = query

@@ -120,6 +120,9 @@ mod tests {
 
         // Nobody may create files in /sys, not even root.
         let error = DataDir::new("/sys/kernel").lock().unwrap_err();
-        assert!(error.to_string().starts_with("/sys/kernel/orchestrator.lock: cannot be opened for writing"), "{error}");
+        assert!(
+            error.to_string().starts_with("/sys/kernel/orchestrator.lock: cannot be opened for writing"),
+            "{error}"
+        );
     }
 }

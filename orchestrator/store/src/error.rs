@@ -3,8 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use analysis::totals::TotalsError;
-
 /// An operation of the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -104,7 +102,7 @@ pub enum StoreError {
         /// What was being done.
         operation: &'static str,
         /// Why.
-        reason: Refusal,
+        reason: Box<Refusal>,
     },
 }
 
@@ -176,9 +174,6 @@ pub enum Refusal {
         /// The other.
         number: u64,
     },
-    /// A worker's numbers contradict themselves.
-    #[error(transparent)]
-    Totals(#[from] TotalsError),
     /// Stored text that is not what it should be.
     #[error("{what} in the database cannot be read: {detail}")]
     Unreadable {
@@ -230,7 +225,7 @@ impl Fault {
     pub(crate) fn named(self, file: &Path, operation: &'static str) -> StoreError {
         let file = file.to_owned();
         match self {
-            Self::Refused(reason) => StoreError::Refused { file, operation, reason },
+            Self::Refused(reason) => StoreError::Refused { file, operation, reason: Box::new(reason) },
             Self::Sqlx(source) => match primary_code(&source) {
                 Some(SQLITE_CORRUPT) => StoreError::Corrupt { file, operation, detail: source.to_string() },
                 Some(SQLITE_NOTADB) => StoreError::NotADatabase { file },

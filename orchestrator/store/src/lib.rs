@@ -26,6 +26,8 @@ pub use data_dir::{DATABASE_FILE, DataDir, DataDirLock, LOCK_FILE};
 pub use error::{Refusal, StoreError};
 pub use model::*;
 pub use open::BUSY_TIMEOUT;
+pub use read::LATEST;
+pub use samples::StoredSecond;
 
 use error::Fault;
 

@@ -393,3 +393,18 @@ pub struct RunSummary {
     /// Cases that are complete.
     pub complete_cases: u32,
 }
+
+/// A case in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaseSummary {
+    /// Id.
+    pub id: CaseId,
+    /// Place in the plan's order, from 0.
+    pub ordinal: u32,
+    /// The footprint as asked, bytes.
+    pub footprint_bytes: u64,
+    /// Name of the workload.
+    pub workload: String,
+    /// `running`, `complete`, `incomplete`, `failed` or `cancelled`.
+    pub state: String,
+}

@@ -250,10 +250,7 @@ impl Store {
 }
 
 /// An update that must have found its row.
-pub(crate) fn one_row(
-    done: sqlx::sqlite::SqliteQueryResult,
-    otherwise: impl FnOnce() -> Fault,
-) -> Result<(), Fault> {
+pub(crate) fn one_row(done: sqlx::sqlite::SqliteQueryResult, otherwise: impl FnOnce() -> Fault) -> Result<(), Fault> {
     if done.rows_affected() == 0 { Err(otherwise()) } else { Ok(()) }
 }
 

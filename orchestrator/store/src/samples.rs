@@ -43,26 +43,29 @@ impl Store {
         phase: Phase,
         second: u32,
     ) -> Result<Vec<StoredSecond>, StoreError> {
-        let rows = self.try_seconds(case, phase, second..second.saturating_add(1)).await;
-        self.named("reading a second", rows)
+        let rows = async {
+            let mut connection = self.inner.readers.acquire().await?;
+            seconds_of_case(&mut connection, case, phase, second..second.saturating_add(1)).await
+        };
+        self.named("reading a second", rows.await)
     }
+}
 
-    /// The samples of seconds `range`, by second and worker.
-    pub(crate) async fn try_seconds(
-        &self,
-        case: CaseId,
-        phase: Phase,
-        range: std::ops::Range<u32>,
-    ) -> Result<Vec<StoredSecond>, Fault> {
-        let rows: Vec<SecondRow> = sqlx::query_as(sql::SELECT_SECONDS)
-            .bind(case.0)
-            .bind(phase_word(phase))
-            .bind(range.start)
-            .bind(range.end)
-            .fetch_all(&self.inner.readers)
-            .await?;
-        rows.into_iter().map(SecondRow::into_second).collect()
-    }
+/// The samples of seconds `range`, by second and worker.
+pub(crate) async fn seconds_of_case(
+    connection: &mut SqliteConnection,
+    case: CaseId,
+    phase: Phase,
+    range: std::ops::Range<u32>,
+) -> Result<Vec<StoredSecond>, Fault> {
+    let rows: Vec<SecondRow> = sqlx::query_as(sql::SELECT_SECONDS)
+        .bind(case.0)
+        .bind(phase_word(phase))
+        .bind(range.start)
+        .bind(range.end)
+        .fetch_all(connection)
+        .await?;
+    rows.into_iter().map(SecondRow::into_second).collect()
 }
 
 /// One worker's stored sample of a second.

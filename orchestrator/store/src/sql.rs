@@ -111,6 +111,9 @@ statements! {
         ON h.case_id = s.case_id AND h.worker = s.worker AND h.number = s.number \
         WHERE s.case_id = ?1 AND s.phase = ?2 AND s.second >= ?3 AND s.second < ?4 ORDER BY s.second, s.worker";
 
+    LIST_CASES = "SELECT id, ordinal, footprint_bytes, json_extract(workload_json, '$.name') AS workload, state \
+        FROM cases WHERE run_id = ?1 ORDER BY ordinal";
+
     LIST_RUNS = "SELECT id, name, state, complete, reason, started, finished, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases \
