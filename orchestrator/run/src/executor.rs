@@ -241,9 +241,12 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Destroys what the run's journal records; what had to be left alone becomes a warning of the run.
+/// Destroys what the run's journal records as living or as possibly made; what had to be left alone becomes a warning of the run.
 pub(crate) async fn destroy(store: &Store, run: RunId, hypervisor: &dyn Hypervisor) -> Result<(), Halt> {
-    let recorded: Vec<_> = store.journal(run).await?.into_iter().map(journal::entry).collect();
+    let mut rows = store.living_objects(run).await?;
+    rows.extend(store.open_intents(run).await?);
+    rows.sort_by_key(|row| row.id);
+    let recorded: Vec<_> = rows.into_iter().map(journal::entry).collect();
     let left = hypervisor.destroy(&recorded, &RunJournal { store, run }).await?;
     for left in left {
         let warning = format!("{} was left alone: {}", left.object, left.reason);

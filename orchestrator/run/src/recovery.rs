@@ -1,6 +1,7 @@
 //! What an orchestrator that was killed left behind.
 
-use store::{Level, RunEnd, RunState, Store};
+use analysis::case::{CaseState, Ending};
+use store::{Level, RunEnd, RunId, RunState, Store};
 
 use crate::executor::{RunError, destroy};
 use crate::halt::Halt;
@@ -12,11 +13,12 @@ use crate::halt::Halt;
 ///
 /// # Errors
 /// [`RunError`] where the store or the provider fails; the runs that were not reached stay as they are.
-pub async fn recover(store: &Store, hypervisor: &dyn hypervisor::Hypervisor) -> Result<Vec<store::RunId>, RunError> {
+pub async fn recover(store: &Store, hypervisor: &dyn hypervisor::Hypervisor) -> Result<Vec<RunId>, RunError> {
     let mut ended = Vec::new();
     for run in store.unfinished_runs().await? {
-        store.end_running_cases(run).await?;
+        let (run, planned_cases) = (run.id, run.cases);
         let reason = "the orchestrator ended before the run did".to_owned();
+        end_running_cases(store, run, &reason).await?;
         let reason = match destroy(store, run, hypervisor).await {
             Ok(()) => reason,
             Err(Halt::Store(error)) => return Err(error.into()),
@@ -24,8 +26,19 @@ pub async fn recover(store: &Store, hypervisor: &dyn hypervisor::Hypervisor) -> 
             Err(Halt::Cancelled) => reason,
         };
         store.add_event(run, Level::Error, &reason).await?;
-        store.finish_run(run, &RunEnd { state: RunState::Failed, reason: Some(reason), planned_cases: 0 }).await?;
+        store.finish_run(run, &RunEnd { state: RunState::Failed, reason: Some(reason), planned_cases }).await?;
         ended.push(run);
     }
     Ok(ended)
+}
+
+/// What was measured up to then becomes the case's result.
+async fn end_running_cases(store: &Store, run: RunId, reason: &str) -> Result<(), RunError> {
+    for case in store.list_cases(run).await? {
+        if case.state == CaseState::Running.as_str() {
+            let result = store.evaluate_case(case.id, Ending::Failed(reason.to_owned())).await?;
+            store.finish_case(case.id, &result).await?;
+        }
+    }
+    Ok(())
 }
