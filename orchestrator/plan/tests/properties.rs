@@ -194,6 +194,54 @@ proptest! {
     }
 }
 
+/// A file of the largest size made of one token is answered as well: no quadratic time, no deep recursion.
+#[test]
+fn a_mebibyte_of_one_token_is_an_answer() {
+    let tokens = [
+        "[",
+        "{",
+        "- ",
+        "a: ",
+        "a:\n",
+        "- a\n",
+        "? ",
+        "\n",
+        " ",
+        "\t",
+        "'",
+        "\"",
+        "|",
+        "#",
+        "&a ",
+        "*a ",
+        "!",
+        "%",
+        "@",
+        "---\n",
+        "...\n",
+        "x",
+        "é",
+        "\0",
+        "\r",
+        "\\",
+        "a: b\n",
+        "&a a: b\n",
+        "{a: b},",
+        "[a,",
+        "\u{FEFF}",
+        "- - ",
+        "x\n  ",
+        "\"\\x",
+        "<<: ",
+        "? - ",
+    ];
+    for token in tokens {
+        check_answer(token.repeat(limits::MAX_YAML_BYTES / token.len()).as_bytes());
+        let within = format!("name: [{}]\n", token.repeat(100_000 / token.len()));
+        check_answer(within.as_bytes());
+    }
+}
+
 /// What a mutation inserts: nothing, bytes, something that YAML or a plan gives a meaning, or a number.
 fn edit() -> impl Strategy<Value = Vec<u8>> {
     let tokens = [

@@ -111,3 +111,11 @@ fn the_reference_plan_uses_every_form() {
     );
     insta::assert_json_snapshot!(plan);
 }
+
+#[test]
+fn the_documentation_shows_the_reference_plan() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/plan.md");
+    let page = fs::read_to_string(page).unwrap();
+    let shown = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    assert_eq!(shown, plan::example("reference").unwrap());
+}
