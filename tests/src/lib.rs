@@ -127,8 +127,10 @@ impl Site {
     #[must_use]
     pub fn disk_files(&self) -> Vec<PathBuf> {
         let fleets = fs::read_dir(self.data_dir().join("disks")).into_iter().flatten().flatten();
-        let mut files: Vec<_> =
-            fleets.flat_map(|fleet| fs::read_dir(fleet.path()).into_iter().flatten().flatten()).map(|file| file.path()).collect();
+        let mut files: Vec<_> = fleets
+            .flat_map(|fleet| fs::read_dir(fleet.path()).into_iter().flatten().flatten())
+            .map(|file| file.path())
+            .collect();
         files.sort();
         files
     }

@@ -53,9 +53,25 @@ fn contract(json: &Value) {
     for case in cases {
         let keys: BTreeSet<&str> = case.as_object().unwrap().keys().map(String::as_str).collect();
         let promised = [
-            "footprint_bytes", "effective_bytes", "region_bytes", "workload", "block_bytes", "read_percent", "outstanding_per_disk",
-            "state", "started", "finished", "fill", "workers", "window_seconds", "start_skew_us", "unfinished", "ops", "seconds",
-            "per_worker", "per_disk",
+            "footprint_bytes",
+            "effective_bytes",
+            "region_bytes",
+            "workload",
+            "block_bytes",
+            "read_percent",
+            "outstanding_per_disk",
+            "state",
+            "started",
+            "finished",
+            "fill",
+            "workers",
+            "window_seconds",
+            "start_skew_us",
+            "unfinished",
+            "ops",
+            "seconds",
+            "per_worker",
+            "per_disk",
         ];
         for key in promised {
             assert!(keys.contains(key), "{key} is missing from a case");
@@ -98,7 +114,8 @@ fn figures(export: &Export) {
 
         let window = case.seconds.len();
         close(f64::from(u32::try_from(window).unwrap()), case.window_seconds, 1e-9);
-        let by_second: f64 = case.seconds.iter().flat_map(|second| [&second.read, &second.write]).flatten().map(|op| op.iops).sum();
+        let by_second: f64 =
+            case.seconds.iter().flat_map(|second| [&second.read, &second.write]).flatten().map(|op| op.iops).sum();
         close(by_second, as_f64(all.count), 1e-6);
         let by_worker: u64 = case.per_worker.iter().map(|worker| worker.ops.all.as_ref().unwrap().count).sum();
         let by_disk: u64 = case.per_disk.iter().map(|disk| disk.ops.all.as_ref().unwrap().count).sum();
@@ -135,7 +152,9 @@ fn html_needs_no_network(html: &str) {
 
 /// SQLite's own shell, so that not only our library thinks the file is well.
 fn database_is_sound(path: &str) {
-    let asked = Command::new("sqlite3").args([path, "PRAGMA integrity_check; PRAGMA foreign_key_check; PRAGMA journal_mode;"]).output();
+    let asked = Command::new("sqlite3")
+        .args([path, "PRAGMA integrity_check; PRAGMA foreign_key_check; PRAGMA journal_mode;"])
+        .output();
     match asked {
         Ok(output) => assert_eq!(String::from_utf8_lossy(&output.stdout), "ok\nwal\n"),
         Err(error) => end_to_end::skip(&format!("sqlite3 cannot be run: {error}")),

@@ -23,12 +23,12 @@ pub(crate) async fn check(data_dir: &Path, args: &CheckArgs) -> anyhow::Result<E
             return Ok(ExitCode::FAILURE);
         }
     };
-    let schedule = plan::schedule(&file.plan, FillRate::default());
+    let schedule = plan::schedule(&file.plan, FillRate::assumed());
     let findings = findings(data_dir, &file.plan).await?;
     if args.output.json {
         println!("{}", json!({ "valid": true, "plan": file.plan, "schedule": schedule, "findings": findings }));
     } else {
-        println!("{schedule}");
+        println!("{}", schedule.render(&file.plan));
         findings.iter().for_each(show);
     }
     let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);

@@ -46,6 +46,9 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Show(args) => runs::show(&data_dir, &args).await,
         Command::Export(args) => export::export(&data_dir, &args).await,
         Command::Serve(args) => serve::serve(&data_dir, &args).await,
-        Command::Worker(args) => Ok(worker::main(args).await),
+        Command::Worker(args) => {
+            worker::run(args).await?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }

@@ -11,7 +11,6 @@ use worker_protocol::{EngineReport, Load, OnError, Pattern, Progress, Rate, Samp
 
 use crate::deployment::Deployment;
 use crate::executor::Session;
-use crate::fill::NewBytes;
 use crate::fleet::{OrchestratorClock, StartPlan};
 use crate::halt::Halt;
 use crate::job::{self, Job, JobEnd, JobReport, Limit, Observer};
@@ -23,7 +22,9 @@ const FINISH_GRACE: Duration = Duration::from_secs(60);
 pub(crate) struct Case<'a> {
     /// Place in the plan's order, from 0.
     pub(crate) ordinal: u32,
-    pub(crate) bytes: &'a NewBytes,
+    pub(crate) footprint: &'a plan::Footprint,
+    /// The part of each data disk, bytes.
+    pub(crate) region_bytes: u64,
     pub(crate) workload: &'a plan::Workload,
 }
 
@@ -66,7 +67,7 @@ async fn conclude(
     }
     for (worker, end) in &report.ends {
         let Some(why) = job::shortfall(end) else { continue };
-        let why = format!("{}, {}: {why}", case.bytes.footprint.label, case.workload.name);
+        let why = format!("{}, {}: {why}", case.footprint.label, case.workload.name);
         if !matches!(end, JobEnd::Finished { .. }) {
             deployment.set_aside(worker, &why).await?;
         }
@@ -92,13 +93,13 @@ async fn drive(
     let job = Job {
         id: seed.job,
         work: Work::Load(load),
-        workers: deployment.assign(0, case.bytes.to),
+        workers: deployment.assign(0, case.region_bytes),
         seed: seed.seed,
         limit: Limit::Total(timed + FINISH_GRACE),
         cancel: &cancel,
     };
     let clock = deployment.clock;
-    let label = format!("{}: {}", case.bytes.footprint.label, case.workload.name);
+    let label = format!("{}: {}", case.footprint.label, case.workload.name);
     session.tracker.state(RunState::Preconditioning.as_str(), &format!("{label}, precondition"));
     let mut observer =
         CaseObserver { session, id, clock, label, start_ns: None, sampling: false, latest: BTreeMap::new() };
@@ -117,9 +118,9 @@ fn new_case<'a>(session: &Session<'a>, deployment: &Deployment<'_>, case: &'a Ca
     let disks: usize = workers.iter().map(|worker| worker.disks.len()).sum();
     NewCase {
         ordinal: case.ordinal,
-        footprint: &case.bytes.footprint,
-        region_bytes: case.bytes.to,
-        effective_bytes: case.bytes.to.saturating_mul(u64::try_from(disks).unwrap_or(u64::MAX)),
+        footprint: case.footprint,
+        region_bytes: case.region_bytes,
+        effective_bytes: case.region_bytes.saturating_mul(u64::try_from(disks).unwrap_or(u64::MAX)),
         workload: case.workload,
         precondition_seconds: plan.precondition_seconds,
         sample_seconds: plan.sample_seconds,

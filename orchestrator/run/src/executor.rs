@@ -1,15 +1,17 @@
 //! The state machine of a run.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use hypervisor::{Finding, Hypervisor, HypervisorError, Severity};
+use plan::{FillRate, Schedule, Step, StepKind};
 use serde_json::json;
 use store::{Level, NewRun, RunEnd, RunId, RunState, Store, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::deployment::{Deployment, Wanted};
-use crate::fill::NewBytes;
+use crate::fill::{NewBytes, Pass};
 use crate::halt::Halt;
 use crate::journal::{self, RunJournal};
 use crate::tracker::Tracker;
@@ -74,9 +76,10 @@ pub async fn execute(
     for warning in &warnings {
         store.add_run_warning(run, &format!("{} ({})", warning.message, warning.remedy)).await?;
     }
-    let tracker = Tracker::new(progress, run.to_string(), &request.plan, total_fill_bytes(&request.plan));
+    let schedule = plan::schedule(&request.plan, FillRate::assumed());
+    let tracker = Tracker::new(progress, run.to_string(), schedule.clone());
     let mut session = Session { store, run, place, plan: &request.plan, run_seed, tracker, cancel, jobs: 0, cases: 0 };
-    let ended = session.deployments().await;
+    let ended = session.run(&schedule).await;
     session.conclude(ended).await?;
     Ok(run)
 }
@@ -95,29 +98,6 @@ async fn preflight(place: &Place<'_>, plan: &plan::TestPlan) -> Result<Vec<Findi
     if blockers.is_empty() { Ok(warnings) } else { Err(RunError::Preflight(blockers)) }
 }
 
-/// Bytes that all fills of a plan write together.
-fn total_fill_bytes(plan: &plan::TestPlan) -> u64 {
-    let deployments = deployments(plan);
-    deployments.iter().flatten().map(|bytes| (bytes.to - bytes.from) * plan.total_disks()).sum()
-}
-
-/// The footprints of each deployment, with the bytes that each adds to the one before.
-fn deployments(plan: &plan::TestPlan) -> Vec<Vec<NewBytes>> {
-    let bytes = |footprint: &plan::Footprint, from| NewBytes {
-        footprint: footprint.clone(),
-        from,
-        to: plan.region_bytes(footprint),
-    };
-    match plan.deploy {
-        plan::Deploy::PerFootprint => plan.footprints.iter().map(|footprint| vec![bytes(footprint, 0)]).collect(),
-        plan::Deploy::Once => {
-            let before = plan.footprints.iter().map(|footprint| plan.region_bytes(footprint));
-            let starts = std::iter::once(0).chain(before);
-            vec![plan.footprints.iter().zip(starts).map(|(footprint, from)| bytes(footprint, from)).collect()]
-        }
-    }
-}
-
 /// A run that goes on.
 pub(crate) struct Session<'a> {
     pub(crate) store: &'a Store,
@@ -131,6 +111,16 @@ pub(crate) struct Session<'a> {
     cases: u32,
 }
 
+/// What is up while the schedule is walked.
+#[derive(Default)]
+struct Standing<'a> {
+    deployment: Option<Deployment<'a>>,
+    /// Deployments so far.
+    number: u32,
+    /// The fill that was not read back yet.
+    filled: Option<(NewBytes<'a>, Pass)>,
+}
+
 /// Identity and seed of a job.
 pub(crate) struct JobSeed {
     pub(crate) job: u64,
@@ -138,62 +128,107 @@ pub(crate) struct JobSeed {
 }
 
 impl<'a> Session<'a> {
-    async fn deployments(&mut self) -> Result<(), Halt> {
-        for (number, footprints) in (1_u32..).zip(deployments(self.plan)) {
-            self.tracker.state(RunState::Provisioning.as_str(), "starting the workers");
-            let disk_bytes = footprints.iter().map(|bytes| bytes.to).max().unwrap_or(0);
-            let wanted = Wanted { plan: self.plan, disk_bytes, run_seed: self.run_seed, number };
-            let created = Deployment::create(self.store, self.run, self.place, &wanted, &self.cancel).await;
-            let ended = match created {
-                Ok(mut deployment) => {
-                    let ended = self.footprints(&mut deployment, &footprints).await;
-                    deployment.shut_down().await;
-                    ended
+    /// Walks the schedule; whatever stops it, nothing is left standing.
+    async fn run(&mut self, schedule: &Schedule) -> Result<(), Halt> {
+        let mut standing = Standing::default();
+        let walked = self.walk(schedule, &mut standing).await;
+        if let Some(deployment) = standing.deployment {
+            deployment.shut_down().await;
+        }
+        match walked {
+            Ok(()) => Ok(()),
+            Err(Halt::Store(error)) => Err(Halt::Store(error)),
+            Err(halt) => match self.tear_down().await {
+                Ok(()) => Err(halt),
+                Err(second) => Err(halt.and(second)),
+            },
+        }
+    }
+
+    async fn walk(&mut self, schedule: &Schedule, standing: &mut Standing<'a>) -> Result<(), Halt> {
+        for (index, step) in schedule.steps.iter().enumerate() {
+            if self.cancel.is_cancelled() {
+                return Err(Halt::Cancelled);
+            }
+            self.tracker.begin_step(index);
+            match step.kind {
+                StepKind::Deploy => {
+                    standing.number += 1;
+                    let disk_bytes = self.disk_bytes(&schedule.steps[index..]);
+                    standing.deployment = Some(self.deploy(standing.number, disk_bytes).await?);
                 }
-                Err(halt) => Err(halt),
-            };
-            self.tear_down().await?;
-            ended?;
+                StepKind::TearDown => {
+                    if let Some(deployment) = standing.deployment.take() {
+                        deployment.shut_down().await;
+                    }
+                    self.tear_down().await?;
+                }
+                kind => self.measure(kind, standing).await?,
+            }
         }
         Ok(())
     }
 
-    async fn footprints(&mut self, deployment: &mut Deployment<'_>, footprints: &[NewBytes]) -> Result<(), Halt> {
-        for bytes in footprints {
-            if self.plan.initialise != plan::Initialise::None {
-                self.enter(RunState::Filling).await?;
-                let workers = u64::try_from(deployment.alive().count()).unwrap_or(u64::MAX);
-                let disks = workers * u64::from(self.plan.workers.disks);
-                self.tracker.begin_fill((bytes.to - bytes.from).saturating_mul(disks));
-                fill::fill(self, deployment, bytes).await?;
+    /// Steps that need workers.
+    async fn measure(&mut self, step: StepKind, standing: &mut Standing<'a>) -> Result<(), Halt> {
+        let Some(deployment) = &mut standing.deployment else {
+            return Err(Halt::Failed("the schedule measures before it deploys".into()));
+        };
+        match step {
+            StepKind::Fill { footprint, from_byte, bytes_per_disk, .. } => {
+                let bytes = NewBytes {
+                    footprint: &self.plan.footprints[footprint],
+                    from: from_byte,
+                    to: from_byte + bytes_per_disk,
+                };
+                let filled = fill::write(self, deployment, bytes).await?;
+                standing.filled = Some((bytes, filled));
+                Ok(())
             }
-            self.settle(&bytes.footprint).await?;
-            for workload in &self.plan.workloads {
-                let ordinal = self.cases;
+            StepKind::Verify { .. } => match standing.filled.take() {
+                Some((bytes, filled)) => fill::read_back(self, deployment, bytes, &filled).await,
+                None => Err(Halt::Failed("the schedule reads back before it fills".into())),
+            },
+            StepKind::Settle { footprint } => self.settle(&self.plan.footprints[footprint]).await,
+            StepKind::Case { footprint, workload, .. } => {
+                let footprint = &self.plan.footprints[footprint];
+                let (ordinal, region_bytes) = (self.cases, self.plan.region_bytes(footprint));
                 self.cases += 1;
-                self.tracker.begin_case(self.cases, self.plan);
-                case::measure(self, deployment, &case::Case { ordinal, bytes, workload }).await?;
-                self.tracker.end_step(None);
+                self.tracker.case(self.cases);
+                let workload = &self.plan.workloads[workload];
+                case::measure(self, deployment, &case::Case { ordinal, footprint, region_bytes, workload }).await
             }
+            StepKind::Deploy | StepKind::TearDown => Ok(()),
         }
-        Ok(())
+    }
+
+    async fn deploy(&mut self, number: u32, disk_bytes: u64) -> Result<Deployment<'a>, Halt> {
+        self.tracker.state(RunState::Provisioning.as_str(), "starting the workers");
+        let wanted = Wanted { plan: self.plan, disk_bytes, run_seed: self.run_seed, number };
+        Deployment::create(self.store, self.run, self.place, &wanted, &self.cancel).await
+    }
+
+    /// The largest region that a deployment serves.
+    fn disk_bytes(&self, steps: &[Step]) -> u64 {
+        let cases =
+            steps.iter().take_while(|step| step.kind != StepKind::TearDown).filter_map(|step| match step.kind {
+                StepKind::Case { footprint, .. } => Some(self.plan.region_bytes(&self.plan.footprints[footprint])),
+                _ => None,
+            });
+        cases.max().unwrap_or(0)
     }
 
     async fn settle(&mut self, footprint: &plan::Footprint) -> Result<(), Halt> {
         let seconds = self.plan.settle_seconds;
-        if seconds == 0 {
-            return Ok(());
-        }
-        self.tracker.begin_settle(seconds);
+        self.enter(RunState::Filling).await?;
         self.tracker.state(RunState::Filling.as_str(), &format!("{}: settle", footprint.label));
         for second in 0..seconds {
             self.tracker.advance(f64::from(second) / f64::from(seconds), None);
             tokio::select! {
-                () = tokio::time::sleep(std::time::Duration::from_secs(1)) => {}
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
                 () = self.cancel.cancelled() => return Err(Halt::Cancelled),
             }
         }
-        self.tracker.end_step(None);
         Ok(())
     }
 

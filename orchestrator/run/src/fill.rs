@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use hypervisor::BoxFuture;
-use store::{DiskFill, NewFill};
+use store::{DiskFill, NewFill, RunState};
 use worker_protocol::{EngineReport, Fill, Finished, Progress, Sample, Verify, Work};
 
 use crate::deployment::Deployment;
@@ -21,58 +21,74 @@ const VERIFY_BLOCK_BYTES: u64 = 4_096;
 /// A fill that moves nothing for this long has failed.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);
 
-/// A part of every region, of one footprint.
-#[derive(Debug, Clone)]
-pub(crate) struct NewBytes {
-    pub(crate) footprint: plan::Footprint,
+/// The part of every region that a footprint adds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewBytes<'a> {
+    pub(crate) footprint: &'a plan::Footprint,
     pub(crate) from: u64,
     pub(crate) to: u64,
 }
 
-/// Writes and reads back `bytes` of every disk in use, and stores what was done.
-pub(crate) async fn fill(
+/// What a pass over the disks did.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    finished: BTreeMap<String, Box<Finished>>,
+    elapsed: Duration,
+}
+
+/// Writes the new bytes of every disk in use.
+pub(crate) async fn write(
     session: &mut Session<'_>,
     deployment: &mut Deployment<'_>,
-    bytes: &NewBytes,
-) -> Result<(), Halt> {
-    let zero = session.plan.initialise == plan::Initialise::Zero;
+    bytes: NewBytes<'_>,
+) -> Result<Pass, Halt> {
     let work = Work::Fill(Fill {
         block_bytes: session.plan.fill_block_bytes,
         outstanding_per_disk: session.plan.fill_outstanding_per_disk,
-        zero,
+        zero: session.plan.initialise == plan::Initialise::Zero,
     });
-    session.tracker.state("filling", &format!("{}: fill", bytes.footprint.label));
+    session.enter(RunState::Filling).await?;
+    session.tracker.state(RunState::Filling.as_str(), &format!("{}: fill", bytes.footprint.label));
     let filled = pass(session, deployment, bytes, work).await?;
-    session.tracker.end_step(Some(filled.seconds));
-    let work = Work::Verify(Verify { blocks_per_disk: VERIFY_BLOCKS_PER_DISK, block_bytes: VERIFY_BLOCK_BYTES, zero });
-    session.tracker.state("filling", &format!("{}: read back", bytes.footprint.label));
-    let verified = pass(session, deployment, bytes, work).await?;
-    let record = record(bytes, &filled, &verified);
-    session.store.add_fill(session.run, &record).await?;
-    Ok(())
+    let written = filled.finished.values().flat_map(|totals| &totals.disks).map(|disk| disk.bytes).sum();
+    session.tracker.measured_fill(written, filled.elapsed);
+    session.store.add_fill(session.run, &record(bytes, &filled, None)).await?;
+    Ok(filled)
 }
 
-/// What a pass over the disks did.
-struct Pass {
-    finished: BTreeMap<String, Box<Finished>>,
-    seconds: f64,
+/// Reads random blocks of the new bytes back and compares them with what was written.
+pub(crate) async fn read_back(
+    session: &mut Session<'_>,
+    deployment: &mut Deployment<'_>,
+    bytes: NewBytes<'_>,
+    filled: &Pass,
+) -> Result<(), Halt> {
+    let work = Work::Verify(Verify {
+        blocks_per_disk: VERIFY_BLOCKS_PER_DISK,
+        block_bytes: VERIFY_BLOCK_BYTES,
+        zero: session.plan.initialise == plan::Initialise::Zero,
+    });
+    session.tracker.state(RunState::Filling.as_str(), &format!("{}: read back", bytes.footprint.label));
+    let verified = pass(session, deployment, bytes, work).await?;
+    Ok(session.store.add_fill(session.run, &record(bytes, filled, Some(&verified))).await?)
 }
 
 async fn pass(
     session: &mut Session<'_>,
     deployment: &mut Deployment<'_>,
-    bytes: &NewBytes,
+    bytes: NewBytes<'_>,
     work: Work,
 ) -> Result<Pass, Halt> {
     let workers = deployment.assign(bytes.from, bytes.to);
-    let block_bytes = match &work {
-        Work::Fill(fill) => fill.block_bytes,
-        Work::Verify(_) | Work::Load(_) => VERIFY_BLOCK_BYTES,
+    let (writes, block_bytes) = match &work {
+        Work::Fill(fill) => (true, fill.block_bytes),
+        Work::Verify(_) | Work::Load(_) => (false, VERIFY_BLOCK_BYTES),
     };
     let seed = session.next_job_seed();
     let cancel = session.cancel.clone();
     let job = Job { id: seed.job, work, workers, seed: seed.seed, limit: Limit::Idle(IDLE_LIMIT), cancel: &cancel };
-    let mut observer = FillObserver { tracker: &mut session.tracker, block_bytes, done: BTreeMap::new(), last: None };
+    let mut observer =
+        FillObserver { tracker: &mut session.tracker, block_bytes, writes, done: BTreeMap::new(), last: None };
     let report = job::drive(deployment, job, &mut observer).await?;
     if report.cancelled {
         return Err(Halt::Cancelled);
@@ -84,7 +100,7 @@ async fn pass(
 async fn conclude(
     session: &Session<'_>,
     deployment: &mut Deployment<'_>,
-    bytes: &NewBytes,
+    bytes: NewBytes<'_>,
     report: JobReport,
 ) -> Result<Pass, Halt> {
     let mut finished = BTreeMap::new();
@@ -105,13 +121,14 @@ async fn conclude(
         return Err(Halt::Failed(format!("filling {}: no worker is left", bytes.footprint.label)));
     }
     let slowest = finished.values().flat_map(|totals| &totals.disks).map(|disk| disk.elapsed_ns).max().unwrap_or(0);
-    Ok(Pass { finished, seconds: Duration::from_nanos(slowest).as_secs_f64() })
+    Ok(Pass { finished, elapsed: Duration::from_nanos(slowest) })
 }
 
-fn record(bytes: &NewBytes, filled: &Pass, verified: &Pass) -> NewFill {
+fn record(bytes: NewBytes<'_>, filled: &Pass, verified: Option<&Pass>) -> NewFill {
     let disks = filled.finished.iter().flat_map(|(worker, totals)| {
         totals.disks.iter().map(move |disk| {
-            let read_back = verified.finished.get(worker).into_iter().flat_map(|totals| &totals.disks);
+            let read_back =
+                verified.and_then(|pass| pass.finished.get(worker)).into_iter().flat_map(|totals| &totals.disks);
             DiskFill {
                 worker: worker.clone(),
                 disk: disk.serial.clone(),
@@ -124,12 +141,13 @@ fn record(bytes: &NewBytes, filled: &Pass, verified: &Pass) -> NewFill {
             }
         })
     });
-    NewFill { footprint_bytes: bytes.footprint.bytes, seconds: filled.seconds, disks: disks.collect() }
+    NewFill { footprint_bytes: bytes.footprint.bytes, seconds: filled.elapsed.as_secs_f64(), disks: disks.collect() }
 }
 
 struct FillObserver<'a> {
     tracker: &'a mut Tracker,
     block_bytes: u64,
+    writes: bool,
     /// Bytes done and to do, by worker.
     done: BTreeMap<String, (u64, u64)>,
     /// Bytes done and when, at the last tick.
@@ -172,6 +190,9 @@ impl Observer for FillObserver<'_> {
             (bytes_per_second / self.block_bytes as f64, bytes_per_second / plan::MIB as f64)
         });
         self.last = Some((done, now));
+        if self.writes {
+            self.tracker.filled(done);
+        }
         self.tracker.advance(done as f64 / total as f64, live);
     }
 }

@@ -86,7 +86,10 @@ pub(crate) fn footprints(cases: &[(&Case, &Caveats)], unit: LatencyUnit) -> Opti
     let bars = |op: &'static str, pick: fn(&Ops) -> Option<&Op>| OpBars {
         op,
         iops: cases.iter().map(|(case, _)| pick(&case.ops).map(|op| op.iops)).collect(),
-        p99_us: cases.iter().map(|(case, _)| pick(&case.ops).and_then(|op| op.latency_us.as_ref()).map(|l| l.p99)).collect(),
+        p99_us: cases
+            .iter()
+            .map(|(case, _)| pick(&case.ops).and_then(|op| op.latency_us.as_ref()).map(|l| l.p99))
+            .collect(),
     };
     let ops: Vec<OpBars> = [bars("read", |ops| ops.read.as_ref()), bars("write", |ops| ops.write.as_ref())]
         .into_iter()

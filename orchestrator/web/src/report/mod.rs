@@ -8,4 +8,3 @@ mod series;
 mod view;
 
 pub use page::report_html;
-

@@ -368,7 +368,12 @@ fn glance(source: &Source<'_>) -> Glance {
 
 fn glance_cell(source: &Source<'_>, workload: &str, bytes: u64) -> GlanceCell {
     let Some((index, case)) = source.case(workload, bytes) else {
-        return GlanceCell { figures: None, badges: vec!["not measured".to_owned()], marks: Marks::default(), base_marks: Marks::default() };
+        return GlanceCell {
+            figures: None,
+            badges: vec!["not measured".to_owned()],
+            marks: Marks::default(),
+            base_marks: Marks::default(),
+        };
     };
     let base = source.base(workload).filter(|(base, _)| *base != index);
     let figures = main_op(&case.ops).map(|(op, figures)| {
@@ -568,7 +573,8 @@ fn part_rows(parts: &[Part<'_>], case_window: f64, unit: LatencyUnit) -> Vec<Par
         all.sort_by(f64::total_cmp);
         all
     };
-    let sorted: BTreeMap<&str, Vec<f64>> = ["read", "write", "all"].into_iter().map(|name| (name, iops(name))).collect();
+    let sorted: BTreeMap<&str, Vec<f64>> =
+        ["read", "write", "all"].into_iter().map(|name| (name, iops(name))).collect();
     let row = |(worker, disk, window, ops): &Part<'_>| {
         let own_window = (window - case_window).abs() > 0.05;
         let named = |(name, op): (&'static str, &Op)| PartRow {
@@ -577,7 +583,10 @@ fn part_rows(parts: &[Part<'_>], case_window: f64, unit: LatencyUnit) -> Vec<Par
             op: if name == "all" { "both" } else { name },
             figures: op_figures(op, unit),
             to_median: format::ratio(op.iops / median(&sorted[name])),
-            share: format!("{:.1}", 100.0 * op.iops / sorted[name].last().copied().unwrap_or(1.0).max(f64::MIN_POSITIVE)),
+            share: format!(
+                "{:.1}",
+                100.0 * op.iops / sorted[name].last().copied().unwrap_or(1.0).max(f64::MIN_POSITIVE)
+            ),
             window: format::seconds(*window).text().to_owned(),
             own_window,
         };

@@ -4,7 +4,8 @@
 #![allow(dead_code, reason = "each test binary uses some of the samples")]
 
 use analysis::export::{
-    Case, Event, Export, FORMAT, Fill, Latency, Op, Ops, PerDisk, PerWorker, Run, Second, SecondOp, Unfinished, WorkerCount,
+    Case, Event, Export, FORMAT, Fill, Latency, Op, Ops, PerDisk, PerWorker, Run, Second, SecondOp, Unfinished,
+    WorkerCount,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -60,7 +61,11 @@ pub fn published() -> Export {
         &Shape {
             workers: 16,
             disks: 10,
-            footprints: vec![("1.6TB", 1_600_000_000_000, 1.0), ("8TB", 8_000_000_000_000, 1.5), ("16TB", 16_000_000_000_000, 2.6)],
+            footprints: vec![
+                ("1.6TB", 1_600_000_000_000, 1.0),
+                ("8TB", 8_000_000_000_000, 1.5),
+                ("16TB", 16_000_000_000_000, 2.6),
+            ],
             precondition: 1800,
             sample: 3600,
             speed: 227_241.6,
@@ -82,7 +87,8 @@ pub fn incomplete() -> Export {
     export.run.complete = false;
     export.run.reason = Some("1 of 10 cases is incomplete: 8k-random-70-30 on 512GiB".to_owned());
     export.run.warnings = vec![
-        "The file system of /srv/disks has no O_DIRECT: reads and writes go through this machine's page cache.".to_owned(),
+        "The file system of /srv/disks has no O_DIRECT: reads and writes go through this machine's page cache."
+            .to_owned(),
     ];
     export.run.events.push(event(export.run.started, 900, "error", "worker-3 is lost: no message for 10 s"));
     lose_a_worker(&mut export.cases[7]);
@@ -270,8 +276,10 @@ fn event(started: Timestamp, after: i64, level: &str, message: &str) -> Event {
 }
 
 fn plan(name: &str, shape: &Shape) -> serde_json::Value {
-    let footprints: Vec<_> = shape.footprints.iter().map(|(label, bytes, _)| json!({"bytes": bytes, "label": label})).collect();
-    let workloads: Vec<_> = WORKLOADS.iter().map(|workload| json!({"name": workload.name, "block_bytes": workload.block})).collect();
+    let footprints: Vec<_> =
+        shape.footprints.iter().map(|(label, bytes, _)| json!({"bytes": bytes, "label": label})).collect();
+    let workloads: Vec<_> =
+        WORKLOADS.iter().map(|workload| json!({"name": workload.name, "block_bytes": workload.block})).collect();
     json!({
         "name": name, "target": {"provider": "local", "disk_dir": null},
         "workers": {"count": shape.workers, "vcpus": 1, "memory_bytes": 1 << 30, "disks": shape.disks},
@@ -346,7 +354,10 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
         window_seconds: window,
         start_skew_us: Some(random.around(180.0, 0.5)),
         clock_drift_us: Some(random.around(12.0, 0.5)),
-        unfinished: Unfinished { count: u64::from(shape.workers * shape.disks * 2), oldest_us: Some(random.around(2_400.0, 0.4)) },
+        unfinished: Unfinished {
+            count: u64::from(shape.workers * shape.disks * 2),
+            oldest_us: Some(random.around(2_400.0, 0.4)),
+        },
         seconds: seconds(shape.sample, iops, workload, outstanding, 1.0, random),
         precondition_seconds: seconds(shape.precondition, iops, workload, outstanding, 0.8, random),
         ops,
@@ -358,7 +369,9 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
 
 fn ops(iops: f64, window: f64, workload: &Workload, outstanding: f64, random: &mut Random) -> Ops {
     let reads = f64::from(workload.read_percent) / 100.0;
-    let mut part = |share: f64, slower: f64| (share > 0.0).then(|| op(iops * share, window, workload.block, outstanding / iops * 1e6 * slower, random));
+    let mut part = |share: f64, slower: f64| {
+        (share > 0.0).then(|| op(iops * share, window, workload.block, outstanding / iops * 1e6 * slower, random))
+    };
     let skew = if reads > 0.0 && reads < 1.0 { 0.1 } else { 0.0 };
     let (read, write) = (part(reads, 1.0 - skew), part(1.0 - reads, 1.0 + skew * reads / (1.0 - reads).max(0.01)));
     let all = part(1.0, 1.0);
@@ -391,7 +404,14 @@ fn op(iops: f64, window: f64, block: u64, mean_us: f64, random: &mut Random) -> 
     }
 }
 
-fn seconds(count: u32, iops: f64, workload: &Workload, outstanding: f64, warm: f64, random: &mut Random) -> Vec<Second> {
+fn seconds(
+    count: u32,
+    iops: f64,
+    workload: &Workload,
+    outstanding: f64,
+    warm: f64,
+    random: &mut Random,
+) -> Vec<Second> {
     let reads = f64::from(workload.read_percent) / 100.0;
     let mib = workload.block as f64 / f64::from(1u32 << 20);
     let mean = outstanding / iops * 1e6;
