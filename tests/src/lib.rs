@@ -1,5 +1,5 @@
 //! What the end-to-end tests share: a data directory of their own, the built binary, and bounded waits.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

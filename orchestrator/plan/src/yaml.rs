@@ -208,3 +208,77 @@ fn key_name(kind: Kind) -> Rc<str> {
         Kind::Nothing | Kind::Sequence(_) | Kind::Mapping(_) => Rc::from(""),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! `serde_yaml` reads the same text as the peer: the tree must hold what it holds.
+
+    use proptest::prelude::*;
+    use serde_yaml::Value;
+
+    use super::*;
+
+    fn same(node: &Node, value: &Value) -> bool {
+        match (&node.kind, value) {
+            (Kind::Nothing, Value::Null) => true,
+            (Kind::Scalar(text), Value::String(string)) => **text == **string,
+            (Kind::Scalar(text), Value::Bool(flag)) => text.parse() == Ok(*flag),
+            (Kind::Scalar(text), Value::Number(number)) => {
+                serde_yaml::from_str::<Value>(text).is_ok_and(|read| read == Value::Number(number.clone()))
+            }
+            (Kind::Sequence(nodes), Value::Sequence(values)) => {
+                nodes.len() == values.len() && nodes.iter().zip(values).all(|(node, value)| same(node, value))
+            }
+            (Kind::Mapping(entries), Value::Mapping(map)) => {
+                entries.len() == map.len()
+                    && entries.iter().all(|(key, node)| map.get(&*key.name).is_some_and(|value| same(node, value)))
+            }
+            _ => false,
+        }
+    }
+
+    fn agree(text: &str) -> bool {
+        let mut problems = Problems::default();
+        match (read(text, &mut problems), serde_yaml::from_str::<Value>(text)) {
+            (Ok(node), Ok(value)) => same(&node, &value),
+            (Err(_), Err(_)) => true,
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn the_shipped_plans_are_read_as_serde_yaml_reads_them() {
+        let disagree: Vec<&str> = crate::examples().filter(|name| !crate::example(name).is_some_and(agree)).collect();
+        assert_eq!(disagree, [""; 0]);
+        assert!(!same(
+            &read("a: [1, x]", &mut Problems::default()).ok().unwrap(),
+            &serde_yaml::from_str("a: [1, y]").unwrap()
+        ));
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[ -~]{0,12}".prop_map(Value::from),
+            "[a-z0-9.:]{1,8}(KiB|MB|s|m)?".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 40, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::btree_map("[a-z_]{1,10}", inner, 0..6).prop_map(|map| Value::Mapping(
+                    map.into_iter().map(|(key, value)| (Value::from(key), value)).collect()
+                )),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_serde_yaml_writes_is_read_back(value in values()) {
+            let text = serde_yaml::to_string(&value).unwrap();
+            prop_assert!(agree(&text), "{}", text);
+        }
+    }
+}
