@@ -11,7 +11,11 @@ pub(crate) const REPORT_CSS: &str = include_str!("../../../templates/assets/repo
 /// Draws the charts and shows times in the reader's zone.
 pub(crate) const REPORT_JS: &str = include_str!("../../../templates/assets/report.js");
 
-static PLOTLY: LazyLock<String> = LazyLock::new(|| extract_first_script(&plotly::Plot::offline_js_sources()).to_owned());
+/// Follows a run that goes on.
+pub(crate) const LIVE_JS: &str = include_str!("../../../templates/assets/live.js");
+
+static PLOTLY: LazyLock<String> =
+    LazyLock::new(|| extract_first_script(&plotly::Plot::offline_js_sources()).to_owned());
 
 /// The chart library (4.65 MB). The crate hands it out in a script element, followed by one with MathJax, which we do not use.
 pub(crate) fn plotly_js() -> &'static str {

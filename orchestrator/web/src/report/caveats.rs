@@ -83,10 +83,7 @@ pub(crate) fn of_case(case: &Case, plan: &PlanView, notes: &mut Notes) -> Caveat
     }
     let workers = &case.workers;
     if workers.measured != workers.expected && measured(case) {
-        add(
-            Scope::Case,
-            format!("{name}: the figures contain {} of {} workers.", workers.measured, workers.expected),
-        );
+        add(Scope::Case, format!("{name}: the figures contain {} of {} workers.", workers.measured, workers.expected));
         out.badges.push(format!("{} of {} workers", workers.measured, workers.expected));
     }
     if let Some(text) = missing_seconds(case, plan) {
@@ -120,9 +117,8 @@ fn measured(case: &Case) -> bool {
 fn missing_seconds(case: &Case, plan: &PlanView) -> Option<String> {
     let span = sample_span(case, plan);
     let missing: u32 = gaps(&case.seconds, span).iter().map(|(from, to)| to - from).sum();
-    (missing > 0 && !case.seconds.is_empty() && case.state != "running").then(|| {
-        format!("{} of the {} seconds of the sample lack a worker and are not in the series.", missing, span)
-    })
+    (missing > 0 && !case.seconds.is_empty() && case.state != "running")
+        .then(|| format!("{} of the {} seconds of the sample lack a worker and are not in the series.", missing, span))
 }
 
 /// Seconds of the sample: what the plan says, or what was recorded where that is more or the plan does not say.
@@ -139,10 +135,7 @@ pub(crate) fn recorded_span(seconds: &[Second]) -> u32 {
 fn op_caveats(op: &Op, word: &str) -> Vec<String> {
     let mut out = Vec::new();
     if op.errors > 0 {
-        out.push(format!(
-            "{} {word} failed or were short; they are in no other figure.",
-            format::count(op.errors)
-        ));
+        out.push(format!("{} {word} failed or were short; they are in no other figure.", format::count(op.errors)));
     }
     if op.over_range > 0 {
         out.push(format!(

@@ -88,7 +88,9 @@ mod tests {
 
     #[test]
     fn nested_values_become_rows() {
-        let rows = flatten(&json!({"kernel": "6.1", "flags": ["A", "B"], "cpu": {"count": 2}, "workers": [{"id": 1}], "none": null}));
+        let rows = flatten(
+            &json!({"kernel": "6.1", "flags": ["A", "B"], "cpu": {"count": 2}, "workers": [{"id": 1}], "none": null}),
+        );
         let expect = [("cpu.count", "2"), ("flags", "A, B"), ("kernel", "6.1"), ("workers.1.id", "1")];
         assert_eq!(rows, expect.map(|(path, value)| (path.to_owned(), value.to_owned())));
     }

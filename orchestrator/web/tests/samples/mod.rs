@@ -1,24 +1,23 @@
 //! Exports of runs that never happened but could have: a figure is consistent with its neighbours (bytes = count × block,
 //! IOPS = count / seconds, Little's law), and the same call gives the same export.
 
-#![allow(dead_code, reason = "each test binary uses some of the samples")]
-
 use analysis::export::{
-    Case, Event, Export, FORMAT, Fill, Latency, Op, Ops, PerDisk, PerWorker, Run, Second, SecondOp, Unfinished, WorkerCount,
+    Case, Event, Export, FORMAT, Fill, Latency, Op, Ops, PerDisk, PerWorker, Run, Second, SecondOp, Unfinished,
+    WorkerCount,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 /// What a sample looks like.
-pub struct Shape {
-    pub workers: u32,
-    pub disks: u32,
+pub(crate) struct Shape {
+    pub(crate) workers: u32,
+    pub(crate) disks: u32,
     /// Label, bytes, and how much slower than the first.
-    pub footprints: Vec<(&'static str, u64, f64)>,
-    pub precondition: u32,
-    pub sample: u32,
+    pub(crate) footprints: Vec<(&'static str, u64, f64)>,
+    pub(crate) precondition: u32,
+    pub(crate) sample: u32,
     /// IOPS of a 4 KiB random read on the first footprint.
-    pub speed: f64,
+    pub(crate) speed: f64,
 }
 
 struct Workload {
@@ -39,7 +38,7 @@ const WORKLOADS: [Workload; 5] = [
 ];
 
 /// The demo: two workers with two disks each, two footprints, a few seconds a case.
-pub fn demo() -> Export {
+pub(crate) fn demo() -> Export {
     build(
         "demo",
         &Shape {
@@ -54,13 +53,17 @@ pub fn demo() -> Export {
 }
 
 /// The published plan: 16 workers with 10 disks each, three footprints, 30 + 60 minutes a case.
-pub fn published() -> Export {
+pub(crate) fn published() -> Export {
     build(
         "Published four corners, 16 × 10",
         &Shape {
             workers: 16,
             disks: 10,
-            footprints: vec![("1.6TB", 1_600_000_000_000, 1.0), ("8TB", 8_000_000_000_000, 1.5), ("16TB", 16_000_000_000_000, 2.6)],
+            footprints: vec![
+                ("1.6TB", 1_600_000_000_000, 1.0),
+                ("8TB", 8_000_000_000_000, 1.5),
+                ("16TB", 16_000_000_000_000, 2.6),
+            ],
             precondition: 1800,
             sample: 3600,
             speed: 227_241.6,
@@ -69,7 +72,7 @@ pub fn published() -> Export {
 }
 
 /// Half an hour a case on four workers; a worker was lost in one case, some I/Os failed, the file system has no O_DIRECT.
-pub fn incomplete() -> Export {
+pub(crate) fn incomplete() -> Export {
     let shape = Shape {
         workers: 4,
         disks: 2,
@@ -82,7 +85,8 @@ pub fn incomplete() -> Export {
     export.run.complete = false;
     export.run.reason = Some("1 of 10 cases is incomplete: 8k-random-70-30 on 512GiB".to_owned());
     export.run.warnings = vec![
-        "The file system of /srv/disks has no O_DIRECT: reads and writes go through this machine's page cache.".to_owned(),
+        "The file system of /srv/disks has no O_DIRECT: reads and writes go through this machine's page cache."
+            .to_owned(),
     ];
     export.run.events.push(event(export.run.started, 900, "error", "worker-3 is lost: no message for 10 s"));
     lose_a_worker(&mut export.cases[7]);
@@ -108,7 +112,7 @@ fn lose_a_worker(case: &mut Case) {
 }
 
 /// Cancelled in its fourth case: that one has only preconditioning, and the rest never began.
-pub fn cancelled() -> Export {
+pub(crate) fn cancelled() -> Export {
     let mut export = demo();
     export.run.name = "friday rehearsal".to_owned();
     export.run.state = "cancelled".to_owned();
@@ -131,7 +135,7 @@ pub fn cancelled() -> Export {
 }
 
 /// Still in its third case.
-pub fn running() -> Export {
+pub(crate) fn running() -> Export {
     let mut export = demo();
     export.run.state = "sampling".to_owned();
     export.run.complete = false;
@@ -145,7 +149,7 @@ pub fn running() -> Export {
 }
 
 /// Nothing was filled, and the plan allows to read what was never written.
-pub fn read_unwritten() -> Export {
+pub(crate) fn read_unwritten() -> Export {
     let mut export = demo();
     export.run.plan["initialise"] = json!("none");
     export.run.plan["read_unwritten"] = json!(true);
@@ -156,7 +160,7 @@ pub fn read_unwritten() -> Export {
 }
 
 /// A run that failed before its first case.
-pub fn empty() -> Export {
+pub(crate) fn empty() -> Export {
     let mut export = demo();
     export.run.state = "failed".to_owned();
     export.run.complete = false;
@@ -170,10 +174,10 @@ pub fn empty() -> Export {
 }
 
 /// Text that must stay text wherever it is shown.
-pub const HOSTILE: &str = "</script><script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>&amp;";
+pub(crate) const HOSTILE: &str = "</script><script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>&amp;";
 
 /// Every text of the export is hostile.
-pub fn hostile() -> Export {
+pub(crate) fn hostile() -> Export {
     let mut export = incomplete();
     let bad = |prefix: &str| format!("{prefix}{HOSTILE}");
     export.run.name = bad("name ");
@@ -209,7 +213,7 @@ pub fn hostile() -> Export {
 }
 
 /// A complete run of the five workloads on each footprint.
-pub fn build(name: &str, shape: &Shape) -> Export {
+pub(crate) fn build(name: &str, shape: &Shape) -> Export {
     let started: Timestamp = "2026-11-30T08:15:00Z".parse().unwrap();
     let case_seconds = i64::from(shape.precondition + shape.sample);
     let mut at = 30;
@@ -270,8 +274,10 @@ fn event(started: Timestamp, after: i64, level: &str, message: &str) -> Event {
 }
 
 fn plan(name: &str, shape: &Shape) -> serde_json::Value {
-    let footprints: Vec<_> = shape.footprints.iter().map(|(label, bytes, _)| json!({"bytes": bytes, "label": label})).collect();
-    let workloads: Vec<_> = WORKLOADS.iter().map(|workload| json!({"name": workload.name, "block_bytes": workload.block})).collect();
+    let footprints: Vec<_> =
+        shape.footprints.iter().map(|(label, bytes, _)| json!({"bytes": bytes, "label": label})).collect();
+    let workloads: Vec<_> =
+        WORKLOADS.iter().map(|workload| json!({"name": workload.name, "block_bytes": workload.block})).collect();
     json!({
         "name": name, "target": {"provider": "local", "disk_dir": null},
         "workers": {"count": shape.workers, "vcpus": 1, "memory_bytes": 1 << 30, "disks": shape.disks},
@@ -346,7 +352,10 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
         window_seconds: window,
         start_skew_us: Some(random.around(180.0, 0.5)),
         clock_drift_us: Some(random.around(12.0, 0.5)),
-        unfinished: Unfinished { count: u64::from(shape.workers * shape.disks * 2), oldest_us: Some(random.around(2_400.0, 0.4)) },
+        unfinished: Unfinished {
+            count: u64::from(shape.workers * shape.disks * 2),
+            oldest_us: Some(random.around(2_400.0, 0.4)),
+        },
         seconds: seconds(shape.sample, iops, workload, outstanding, 1.0, random),
         precondition_seconds: seconds(shape.precondition, iops, workload, outstanding, 0.8, random),
         ops,
@@ -358,7 +367,9 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
 
 fn ops(iops: f64, window: f64, workload: &Workload, outstanding: f64, random: &mut Random) -> Ops {
     let reads = f64::from(workload.read_percent) / 100.0;
-    let mut part = |share: f64, slower: f64| (share > 0.0).then(|| op(iops * share, window, workload.block, outstanding / iops * 1e6 * slower, random));
+    let mut part = |share: f64, slower: f64| {
+        (share > 0.0).then(|| op(iops * share, window, workload.block, outstanding / iops * 1e6 * slower, random))
+    };
     let skew = if reads > 0.0 && reads < 1.0 { 0.1 } else { 0.0 };
     let (read, write) = (part(reads, 1.0 - skew), part(1.0 - reads, 1.0 + skew * reads / (1.0 - reads).max(0.01)));
     let all = part(1.0, 1.0);
@@ -391,7 +402,14 @@ fn op(iops: f64, window: f64, block: u64, mean_us: f64, random: &mut Random) -> 
     }
 }
 
-fn seconds(count: u32, iops: f64, workload: &Workload, outstanding: f64, warm: f64, random: &mut Random) -> Vec<Second> {
+fn seconds(
+    count: u32,
+    iops: f64,
+    workload: &Workload,
+    outstanding: f64,
+    warm: f64,
+    random: &mut Random,
+) -> Vec<Second> {
     let reads = f64::from(workload.read_percent) / 100.0;
     let mib = workload.block as f64 / f64::from(1u32 << 20);
     let mean = outstanding / iops * 1e6;
