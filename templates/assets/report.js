@@ -60,7 +60,7 @@
     const mixed = data.ops.length > 1;
     for (const part of data.ops) {
       const words = part.op === "read" ? "reads" : "writes";
-      const paint = { color: look.op[part.op], pattern: { shape: pattern, fgcolor: look.bg, fgopacity: 0.6, size: 7 } };
+      const paint = { color: look.op[part.op], pattern: { shape: pattern, bgcolor: look.op[part.op], fgcolor: look.bg, fgopacity: 0.5, size: 7, solidity: 0.25 } };
       const stacked = mixed && part === data.ops[1];
       traces.push({
         type: "bar", x: places, y: part.iops, name: words, legendgroup: part.op, marker: paint, xaxis: "x", yaxis: "y",

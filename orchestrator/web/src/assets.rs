@@ -11,6 +11,9 @@ pub(crate) const REPORT_CSS: &str = include_str!("../../../templates/assets/repo
 /// Draws the charts and shows times in the reader's zone.
 pub(crate) const REPORT_JS: &str = include_str!("../../../templates/assets/report.js");
 
+/// Follows a run that goes on.
+pub(crate) const LIVE_JS: &str = include_str!("../../../templates/assets/live.js");
+
 static PLOTLY: LazyLock<String> =
     LazyLock::new(|| extract_first_script(&plotly::Plot::offline_js_sources()).to_owned());
 

@@ -8,6 +8,11 @@ use super::plan_view::PlanView;
 use super::series::{Series, gaps, iops_or_stall, series, step_seconds};
 use crate::format::LatencyUnit;
 
+/// Gaps that a chart shades at most; the longest are shaded, and the lines break at each of them.
+const SHADED_GAPS: usize = 200;
+/// Gaps that a caption names at most.
+const NAMED_GAPS: usize = 3;
+
 /// A chart of the report.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -129,8 +134,10 @@ pub(crate) fn timeline(case: &Case, plan: &PlanView, unit: LatencyUnit) -> Optio
     let sample = if case.seconds.is_empty() { 0 } else { sample_span(case, plan) };
     let step = step_seconds(precondition.max(sample));
     let lines = lines(case, precondition, step);
-    let gaps = phase_gaps(case, precondition, sample);
+    let mut gaps = phase_gaps(case, precondition, sample);
     let caption = caption(precondition, sample, step, &gaps);
+    gaps.sort_by(|a, b| (b.1 - b.0).total_cmp(&(a.1 - a.0)));
+    gaps.truncate(SHADED_GAPS);
     Some(Timeline { unit: unit.label(), unit_us: unit.us(), precondition, sample, gaps, lines, caption })
 }
 
@@ -192,11 +199,20 @@ fn caption(precondition: u32, sample: u32, step: u32, gaps: &[(f64, f64)]) -> St
     if step > 1 {
         parts.push(format!("A step is {step} seconds, drawn with its lowest and its highest second."));
     }
-    let missing: f64 = gaps.iter().map(|(from, to)| to - from).sum();
-    if missing > 0.0 {
-        let places: Vec<String> = gaps.iter().take(3).map(|(from, to)| format!("{from:.0} to {to:.0} s")).collect();
-        let more = if gaps.len() > 3 { ", …" } else { "" };
-        parts.push(format!("{missing:.0} seconds lack a worker and are a gap ({}{more}).", places.join(", ")));
+    if let Some(text) = gap_words(gaps) {
+        parts.push(text);
     }
     parts.join(" ")
+}
+
+fn gap_words(gaps: &[(f64, f64)]) -> Option<String> {
+    let length = |gap: &(f64, f64)| gap.1 - gap.0;
+    let missing: f64 = gaps.iter().map(length).sum();
+    let mut longest: Vec<&(f64, f64)> = gaps.iter().collect();
+    longest.sort_by(|a, b| length(b).total_cmp(&length(a)));
+    let places: Vec<String> =
+        longest.iter().take(NAMED_GAPS).map(|(from, to)| format!("{from:.0} to {to:.0} s").replace('-', "−")).collect();
+    let which = if gaps.len() > places.len() { "the longest: " } else { "" };
+    let (seconds, are) = if missing > 1.0 { ("seconds lack", "are") } else { ("second lacks", "is") };
+    (missing > 0.0).then(|| format!("{missing:.0} {seconds} a worker and {are} a gap ({which}{}).", places.join(", ")))
 }

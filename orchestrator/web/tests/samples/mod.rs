@@ -1,8 +1,6 @@
 //! Exports of runs that never happened but could have: a figure is consistent with its neighbours (bytes = count × block,
 //! IOPS = count / seconds, Little's law), and the same call gives the same export.
 
-#![allow(dead_code, reason = "each test binary uses some of the samples")]
-
 use analysis::export::{
     Case, Event, Export, FORMAT, Fill, Latency, Op, Ops, PerDisk, PerWorker, Run, Second, SecondOp, Unfinished,
     WorkerCount,
@@ -11,15 +9,15 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 /// What a sample looks like.
-pub struct Shape {
-    pub workers: u32,
-    pub disks: u32,
+pub(crate) struct Shape {
+    pub(crate) workers: u32,
+    pub(crate) disks: u32,
     /// Label, bytes, and how much slower than the first.
-    pub footprints: Vec<(&'static str, u64, f64)>,
-    pub precondition: u32,
-    pub sample: u32,
+    pub(crate) footprints: Vec<(&'static str, u64, f64)>,
+    pub(crate) precondition: u32,
+    pub(crate) sample: u32,
     /// IOPS of a 4 KiB random read on the first footprint.
-    pub speed: f64,
+    pub(crate) speed: f64,
 }
 
 struct Workload {
@@ -40,7 +38,7 @@ const WORKLOADS: [Workload; 5] = [
 ];
 
 /// The demo: two workers with two disks each, two footprints, a few seconds a case.
-pub fn demo() -> Export {
+pub(crate) fn demo() -> Export {
     build(
         "demo",
         &Shape {
@@ -55,7 +53,7 @@ pub fn demo() -> Export {
 }
 
 /// The published plan: 16 workers with 10 disks each, three footprints, 30 + 60 minutes a case.
-pub fn published() -> Export {
+pub(crate) fn published() -> Export {
     build(
         "Published four corners, 16 × 10",
         &Shape {
@@ -74,7 +72,7 @@ pub fn published() -> Export {
 }
 
 /// Half an hour a case on four workers; a worker was lost in one case, some I/Os failed, the file system has no O_DIRECT.
-pub fn incomplete() -> Export {
+pub(crate) fn incomplete() -> Export {
     let shape = Shape {
         workers: 4,
         disks: 2,
@@ -114,7 +112,7 @@ fn lose_a_worker(case: &mut Case) {
 }
 
 /// Cancelled in its fourth case: that one has only preconditioning, and the rest never began.
-pub fn cancelled() -> Export {
+pub(crate) fn cancelled() -> Export {
     let mut export = demo();
     export.run.name = "friday rehearsal".to_owned();
     export.run.state = "cancelled".to_owned();
@@ -137,7 +135,7 @@ pub fn cancelled() -> Export {
 }
 
 /// Still in its third case.
-pub fn running() -> Export {
+pub(crate) fn running() -> Export {
     let mut export = demo();
     export.run.state = "sampling".to_owned();
     export.run.complete = false;
@@ -151,7 +149,7 @@ pub fn running() -> Export {
 }
 
 /// Nothing was filled, and the plan allows to read what was never written.
-pub fn read_unwritten() -> Export {
+pub(crate) fn read_unwritten() -> Export {
     let mut export = demo();
     export.run.plan["initialise"] = json!("none");
     export.run.plan["read_unwritten"] = json!(true);
@@ -162,7 +160,7 @@ pub fn read_unwritten() -> Export {
 }
 
 /// A run that failed before its first case.
-pub fn empty() -> Export {
+pub(crate) fn empty() -> Export {
     let mut export = demo();
     export.run.state = "failed".to_owned();
     export.run.complete = false;
@@ -176,10 +174,10 @@ pub fn empty() -> Export {
 }
 
 /// Text that must stay text wherever it is shown.
-pub const HOSTILE: &str = "</script><script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>&amp;";
+pub(crate) const HOSTILE: &str = "</script><script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>&amp;";
 
 /// Every text of the export is hostile.
-pub fn hostile() -> Export {
+pub(crate) fn hostile() -> Export {
     let mut export = incomplete();
     let bad = |prefix: &str| format!("{prefix}{HOSTILE}");
     export.run.name = bad("name ");
@@ -215,7 +213,7 @@ pub fn hostile() -> Export {
 }
 
 /// A complete run of the five workloads on each footprint.
-pub fn build(name: &str, shape: &Shape) -> Export {
+pub(crate) fn build(name: &str, shape: &Shape) -> Export {
     let started: Timestamp = "2026-11-30T08:15:00Z".parse().unwrap();
     let case_seconds = i64::from(shape.precondition + shape.sample);
     let mut at = 30;
