@@ -24,7 +24,7 @@ use worker_protocol::{
 };
 
 use super::{
-    roster::{Admitted, Shared},
+    roster::{Admitted, Shared, reject},
     session,
     settings::SEND_TIMEOUT,
 };
@@ -101,15 +101,15 @@ where
     let verdict = match read_hello(&mut socket).await? {
         Ok(hello) => match check(&hello, &shared.settings.token) {
             Ok(()) => shared.admit(Hello { token: String::new(), ..hello }).await,
-            Err(reject) => Err(reject),
+            Err(refusal) => Err(refusal),
         },
-        Err(reject) => Err(reject),
+        Err(refusal) => Err(refusal),
     };
     match verdict {
         Ok(admitted) => Ok((socket, admitted)),
-        Err(reject) => {
-            let reason = reject.reason.clone();
-            let _ = tokio::time::timeout(SEND_TIMEOUT, send_reject(&mut socket, reject)).await;
+        Err(refusal) => {
+            let reason = refusal.reason.clone();
+            let _ = tokio::time::timeout(SEND_TIMEOUT, send_reject(&mut socket, refusal)).await;
             Err(reason)
         }
     }
@@ -130,7 +130,7 @@ where
     if version != PROTOCOL_VERSION {
         let reason =
             format!("the worker speaks protocol version {version}, this orchestrator version {PROTOCOL_VERSION}");
-        return Ok(Err(permanent(reason)));
+        return Ok(Err(reject(reason, true)));
     }
     match decode_from_worker(&bytes) {
         Ok(WorkerMessage::Hello(hello)) => Ok(Ok(hello)),
@@ -142,20 +142,16 @@ where
 fn check(hello: &Hello, token: &str) -> Result<(), Reject> {
     // Digests, so that the time of the comparison says nothing about the token.
     if Sha256::digest(&hello.token) != Sha256::digest(token) {
-        return Err(permanent("wrong enrolment token".to_owned()));
+        return Err(reject("wrong enrolment token".to_owned(), true));
     }
     Ok(())
 }
 
-fn permanent(reason: String) -> Reject {
-    Reject { protocol_version: PROTOCOL_VERSION, reason, permanent: true }
-}
-
-async fn send_reject<S>(socket: &mut WebSocketStream<S>, reject: Reject) -> io::Result<()>
+async fn send_reject<S>(socket: &mut WebSocketStream<S>, refusal: Reject) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let bytes = encode(&OrchestratorMessage::Reject(reject)).map_err(io::Error::other)?;
+    let bytes = encode(&OrchestratorMessage::Reject(refusal)).map_err(io::Error::other)?;
     socket.send(Message::binary(bytes)).await.map_err(io::Error::other)?;
     socket.close(None).await.map_err(io::Error::other)?;
     // The peer closes in turn; leaving first could discard the message with a reset.

@@ -73,6 +73,8 @@ pub struct FleetLimits {
     pub hello_timeout: Duration,
     /// Silence that ends a session; pings go out at a third of it.
     pub keepalive_timeout: Duration,
+    /// How long an event waits for the caller before its session ends.
+    pub event_timeout: Duration,
     /// Between measurements of the clocks.
     pub probe_interval: Duration,
     /// Connections before enrolment.
@@ -85,6 +87,7 @@ impl Default for FleetLimits {
             grace: LOCAL_GRACE,
             hello_timeout: HELLO_TIMEOUT,
             keepalive_timeout: KEEPALIVE_TIMEOUT,
+            event_timeout: EVENT_TIMEOUT,
             probe_interval: PROBE_INTERVAL,
             max_unenrolled: MAX_UNENROLLED,
         }
