@@ -147,8 +147,10 @@ impl Shared {
         let Ok(Ok(room)) = room else { return Err(reject("the orchestrator is busy; try again".to_owned(), false)) };
         let mut roster = self.roster();
         let seat = roster.judge(&hello)?;
-        let resumed = roster.seats[seat].member.is_same_process(&hello);
-        let lost = roster.seats[seat].displace(resumed);
+        let member = &roster.seats[seat].member;
+        let same_process = member.is_same_process(&hello);
+        let resumed = same_process && !matches!(member.link, Link::Lost(_));
+        let lost = roster.seats[seat].displace(same_process);
         let catch_up = roster.seats[seat].member.enrol(hello.clone());
         let admitted = roster.open_session(seat, &self.cancel);
         let enrolled = FleetEvent::Enrolled { worker: admitted.worker.clone(), hello: Box::new(hello), resumed };
@@ -393,11 +395,11 @@ impl Seat {
     }
 
     /// Makes place for a new session: ends an older one of the same process, and gives up what another process held.
-    fn displace(&mut self, resumed: bool) -> Option<FleetEvent> {
+    fn displace(&mut self, same_process: bool) -> Option<FleetEvent> {
         self.hang_up();
-        let away_with_job = !resumed && self.member.link == Link::Away;
+        let restarted = !same_process && self.member.link == Link::Away;
         let why = "it came back as another process (restarted)";
-        away_with_job.then(|| self.member.lose(why.to_owned()))
+        restarted.then(|| self.member.lose(why.to_owned()))
     }
 
     fn hang_up(&mut self) {

@@ -103,7 +103,7 @@ pub enum FleetEvent {
         worker: String,
         /// What it said; the token is blanked.
         hello: Box<Hello>,
-        /// The same process as before: its job goes on.
+        /// The same process as before, within its grace: its job goes on.
         resumed: bool,
     },
     /// The worker's job waits for its start.

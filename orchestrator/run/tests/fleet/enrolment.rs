@@ -1,11 +1,9 @@
 //! Who gets into the fleet, who does not, and what hostile or dead peers do to it: nothing.
 
-mod peer;
-
 use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt, StreamExt};
-use peer::{AHEAD_NS, Bench, PATIENCE, Peer, TOKEN, bench, hello, quick};
+use crate::peer::{AHEAD_NS, Bench, PATIENCE, Peer, TOKEN, bench, fill, hello, quick};
 use run::fleet::{FleetEvent, FleetLimits};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -107,7 +105,7 @@ async fn a_second_worker_with_a_known_uuid_is_refused_while_the_first_is_here() 
     let reject = rejection(&bench, hello(0, "second")).await;
     assert!(!reject.permanent && reject.reason.contains("another worker with the UUID of w0"), "{reject:?}");
     bench.refused().await;
-    bench.fleet.prepare("w0", peer::fill(1)).unwrap();
+    bench.fleet.prepare("w0", fill(1)).unwrap();
     assert!(matches!(first.next().await, Some(OrchestratorMessage::Prepare(_))), "the first goes on");
 }
 
@@ -171,7 +169,7 @@ async fn malformed_frames_of_an_enrolled_worker_end_its_session_only() {
     let mut twice = bench.peer(0, "boot").await;
     twice.send(&WorkerMessage::Hello(hello(0, "boot"))).await;
     assert_eq!(bench.disconnected().await, "the worker sent a second Hello in one session");
-    bench.fleet.prepare("w1", peer::fill(1)).unwrap();
+    bench.fleet.prepare("w1", fill(1)).unwrap();
     assert!(matches!(other.next().await, Some(OrchestratorMessage::Prepare(_))));
 }
 
@@ -226,6 +224,14 @@ async fn idle_connections_are_bounded_and_a_worker_still_gets_in() {
         let closed = timeout(PATIENCE, connection.read(&mut [0; 16])).await.expect("closed in time");
         assert!(matches!(closed, Ok(0) | Err(_)), "nothing is said to who says nothing");
     }
+}
+
+#[tokio::test]
+async fn a_refused_peer_that_will_not_leave_is_logged_with_its_reason() {
+    let mut bench = bench(1, quick()).await;
+    let mut peer = Peer::dial(bench.address(), bench.clock).await;
+    peer.send(&WorkerMessage::Hello(Hello { token: "wrong".into(), ..hello(0, "boot") })).await;
+    assert_eq!(bench.refused().await, "wrong enrolment token");
 }
 
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! A fleet under test, and a peer that speaks the worker protocol by hand.
 
-#![expect(dead_code, reason = "each test program uses a part of it")]
-
 use std::{net::SocketAddr, time::Duration};
 
 use futures_util::{SinkExt, StreamExt};

@@ -1,10 +1,8 @@
 //! Commands and reports across sessions that break: nothing is lost, nothing is told twice.
 
-mod peer;
-
 use std::time::Duration;
 
-use peer::{AHEAD_NS, Bench, PATIENCE, Peer, bench, fill, finished, hello, holding, quick, ready, sample};
+use crate::peer::{AHEAD_NS, Bench, PATIENCE, Peer, bench, fill, finished, hello, holding, quick, ready, sample};
 use run::fleet::{CommandError, FleetEvent, FleetLimits};
 use worker_protocol::{
     DiskAssignment, Hello, JobAck, JobRef, OrchestratorMessage, Prepare, Progress, SampleAck, StartAt, WorkerMessage,
@@ -157,7 +155,7 @@ async fn a_worker_away_beyond_its_grace_is_lost_and_may_return_without_its_job()
     assert!(matches!(bench.fleet.ack_job("w0", 1), Err(CommandError::Lost { .. })));
     let mut peer = back(&bench, holding(0, "boot", 1, 0)).await;
     assert_eq!(peer.next().await, Some(OrchestratorMessage::Abort(JobRef { job: 1 })));
-    assert_eq!(bench.enrolled().await, ("w0".into(), true));
+    assert_eq!(bench.enrolled().await, ("w0".into(), false));
 }
 
 #[tokio::test]
