@@ -7,13 +7,34 @@
 //! completion is reaped; totals, seconds and per-disk latencies cover the same I/Os. Latencies are nanoseconds from right
 //! before the submitting system call to the reaping of the completion; in an open loop, from the intended start.
 
+mod arena;
+mod bulk;
+mod clock;
+mod collect;
+mod control;
+mod data;
+mod device;
+mod disk;
 mod error;
+mod exchange;
+mod lanes;
 pub mod limits;
+mod load;
+mod offsets;
 mod outcome;
+mod pacer;
 mod prepared;
 mod probe;
+mod random;
 mod report;
+mod ring;
+mod snapshot;
 mod spec;
+mod summary;
+mod tally;
+mod thread;
+mod validate;
+mod watch;
 
 pub use error::{PrepareError, ProbeError};
 pub use outcome::{

@@ -60,6 +60,12 @@ pub const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 /// How long past all its limits an engine thread may take to report. Beyond it, it hangs in the kernel and is left behind.
 pub const THREAD_GRACE: Duration = Duration::from_secs(10);
 
+/// The longest time without any completion (a flush included) in a fill or read-back. Beyond it the job fails.
+pub const NO_PROGRESS_LIMIT: Duration = Duration::from_secs(600);
+
+/// Reads in flight a disk in a read-back.
+pub const VERIFY_OUTSTANDING: u32 = 8;
+
 /// How long the threads may take to open, allocate and register. Beyond it, preparation fails.
 pub const PREPARE_LIMIT: Duration = Duration::from_secs(60);
 
