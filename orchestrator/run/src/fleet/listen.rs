@@ -8,6 +8,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
 };
 use tokio_tungstenite::{
     WebSocketStream, accept_hdr_async_with_config,
@@ -24,7 +25,7 @@ use worker_protocol::{
 };
 
 use super::{
-    roster::{Admitted, Shared},
+    roster::{Shared, reject},
     session,
     settings::SEND_TIMEOUT,
 };
@@ -74,20 +75,32 @@ async fn serve<S>(stream: S, peer: String, place: OwnedSemaphorePermit, shared: 
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let timeout = shared.settings.limits.hello_timeout;
-    let admitted = match tokio::time::timeout(timeout, enrol(stream, &shared)).await {
-        Ok(Ok(admitted)) => admitted,
+    let limit = shared.settings.limits.hello_timeout;
+    let (mut socket, hello) = match timeout(limit, greet(stream)).await {
+        Ok(Ok(greeted)) => greeted,
         Ok(Err(reason)) => return shared.refuse(&peer, &reason),
-        Err(_) => return shared.refuse(&peer, &format!("no valid Hello within {} s", timeout.as_secs_f64())),
+        Err(_) => return shared.refuse(&peer, &format!("no valid Hello within {} s", limit.as_secs_f64())),
     };
-    drop(place);
-    let (socket, admitted) = admitted;
-    tracing::info!(worker = admitted.worker, peer, "worker enrolled");
-    session::run(socket, admitted, shared).await;
+    let verdict = match hello.and_then(|hello| check(hello, &shared.settings.token)) {
+        Ok(hello) => shared.admit(hello).await,
+        Err(refusal) => Err(refusal),
+    };
+    match verdict {
+        Ok(admitted) => {
+            drop(place);
+            tracing::info!(worker = admitted.worker, peer, "worker enrolled");
+            session::run(socket, admitted, shared).await;
+        }
+        Err(refusal) => {
+            shared.refuse(&peer, &refusal.reason);
+            // Whether it hears of it is the peer's loss.
+            let _ = timeout(SEND_TIMEOUT, send_reject(&mut socket, refusal)).await;
+        }
+    }
 }
 
-/// Handshake, Hello, and Welcome or Reject. The error says why the peer was refused.
-async fn enrol<S>(stream: S, shared: &Arc<Shared>) -> Result<(WebSocketStream<S>, Admitted), String>
+/// Handshake and Hello. The outer error is of a peer that cannot be answered, the inner one is its answer.
+async fn greet<S>(stream: S) -> Result<(WebSocketStream<S>, Result<Hello, Reject>), String>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -98,24 +111,11 @@ where
         .max_frame_size(Some(MAX_MESSAGE_BYTES));
     let socket = accept_hdr_async_with_config(stream, OnlyTheSession, Some(config)).await;
     let mut socket = socket.map_err(|error| format!("not a worker's WebSocket: {error}"))?;
-    let verdict = match read_hello(&mut socket).await? {
-        Ok(hello) => match check(&hello, &shared.settings.token) {
-            Ok(()) => shared.admit(Hello { token: String::new(), ..hello }).await,
-            Err(reject) => Err(reject),
-        },
-        Err(reject) => Err(reject),
-    };
-    match verdict {
-        Ok(admitted) => Ok((socket, admitted)),
-        Err(reject) => {
-            let reason = reject.reason.clone();
-            let _ = tokio::time::timeout(SEND_TIMEOUT, send_reject(&mut socket, reject)).await;
-            Err(reason)
-        }
-    }
+    let hello = read_hello(&mut socket).await?;
+    Ok((socket, hello))
 }
 
-/// The first message; the inner error is for the peer, which spoke well enough to be answered.
+/// The first message.
 async fn read_hello<S>(socket: &mut WebSocketStream<S>) -> Result<Result<Hello, Reject>, String>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -130,7 +130,7 @@ where
     if version != PROTOCOL_VERSION {
         let reason =
             format!("the worker speaks protocol version {version}, this orchestrator version {PROTOCOL_VERSION}");
-        return Ok(Err(permanent(reason)));
+        return Ok(Err(reject(reason, true)));
     }
     match decode_from_worker(&bytes) {
         Ok(WorkerMessage::Hello(hello)) => Ok(Ok(hello)),
@@ -139,23 +139,20 @@ where
     }
 }
 
-fn check(hello: &Hello, token: &str) -> Result<(), Reject> {
+/// The Hello without its token, where that is right.
+fn check(hello: Hello, token: &str) -> Result<Hello, Reject> {
     // Digests, so that the time of the comparison says nothing about the token.
     if Sha256::digest(&hello.token) != Sha256::digest(token) {
-        return Err(permanent("wrong enrolment token".to_owned()));
+        return Err(reject("wrong enrolment token".to_owned(), true));
     }
-    Ok(())
+    Ok(Hello { token: String::new(), ..hello })
 }
 
-fn permanent(reason: String) -> Reject {
-    Reject { protocol_version: PROTOCOL_VERSION, reason, permanent: true }
-}
-
-async fn send_reject<S>(socket: &mut WebSocketStream<S>, reject: Reject) -> io::Result<()>
+async fn send_reject<S>(socket: &mut WebSocketStream<S>, refusal: Reject) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let bytes = encode(&OrchestratorMessage::Reject(reject)).map_err(io::Error::other)?;
+    let bytes = encode(&OrchestratorMessage::Reject(refusal)).map_err(io::Error::other)?;
     socket.send(Message::binary(bytes)).await.map_err(io::Error::other)?;
     socket.close(None).await.map_err(io::Error::other)?;
     // The peer closes in turn; leaving first could discard the message with a reset.

@@ -14,7 +14,7 @@ use super::{
     clock::ClockOffset,
     error::{CommandError, EnrolError, Missing},
     member::{Link, Member, Received},
-    settings::{EVENT_TIMEOUT, Expected, FleetEvent, FleetSettings, MAX_REFUSALS_KEPT, OUTBOUND_QUEUE},
+    settings::{Expected, FleetEvent, FleetSettings, MAX_REFUSALS_KEPT, OUTBOUND_QUEUE},
 };
 
 /// Measurements of one clock that may wait for their turn.
@@ -108,9 +108,9 @@ impl Shared {
         self.changes.subscribe()
     }
 
-    /// Room for one event. An error where the caller takes none for [`EVENT_TIMEOUT`], or none ever again.
+    /// Room for one event. An error where the caller takes none in time, or none ever again.
     async fn room(&self) -> Result<mpsc::Permit<'_, FleetEvent>, SessionError> {
-        match tokio::time::timeout(EVENT_TIMEOUT, self.events.reserve()).await {
+        match tokio::time::timeout(self.settings.limits.event_timeout, self.events.reserve()).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(SessionError::Slow),
         }
@@ -124,7 +124,8 @@ impl Shared {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Writes a refusal down; the event is dropped where the caller has no room for it, since strangers may cause any number.
+    /// Writes a refusal down. Strangers may cause any number, so its event takes the emptier half of the queue only, and is dropped
+    /// beyond that: the workers' events must find room.
     pub(super) fn refuse(&self, peer: &str, reason: &str) {
         tracing::warn!(peer, reason, "refused a worker connection");
         let mut roster = self.roster();
@@ -132,7 +133,9 @@ impl Shared {
             roster.refused.pop_front();
         }
         roster.refused.push_back(format!("{peer}: {reason}"));
-        let _ = self.events.try_send(FleetEvent::Refused { peer: peer.to_owned(), reason: reason.to_owned() });
+        if self.events.capacity() > self.events.max_capacity() / 2 {
+            let _ = self.events.try_send(FleetEvent::Refused { peer: peer.to_owned(), reason: reason.to_owned() });
+        }
         drop(roster);
         self.changed();
     }
@@ -140,12 +143,14 @@ impl Shared {
     /// Takes a worker with a valid token in, or says why not.
     pub(super) async fn admit(&self, hello: Hello) -> Result<Admitted, Reject> {
         // Enrolled, and either the loss of a job with the process before or the failure of one that was not kept.
-        let room = tokio::time::timeout(EVENT_TIMEOUT, self.events.reserve_many(2)).await;
+        let room = tokio::time::timeout(self.settings.limits.event_timeout, self.events.reserve_many(2)).await;
         let Ok(Ok(room)) = room else { return Err(reject("the orchestrator is busy; try again".to_owned(), false)) };
         let mut roster = self.roster();
         let seat = roster.judge(&hello)?;
-        let resumed = roster.seats[seat].member.is_same_process(&hello);
-        let lost = roster.seats[seat].displace(resumed);
+        let member = &roster.seats[seat].member;
+        let same_process = member.is_same_process(&hello);
+        let resumed = same_process && !matches!(member.link, Link::Lost(_));
+        let lost = roster.seats[seat].displace(same_process);
         let catch_up = roster.seats[seat].member.enrol(hello.clone());
         let admitted = roster.open_session(seat, &self.cancel);
         let enrolled = FleetEvent::Enrolled { worker: admitted.worker.clone(), hello: Box::new(hello), resumed };
@@ -390,11 +395,11 @@ impl Seat {
     }
 
     /// Makes place for a new session: ends an older one of the same process, and gives up what another process held.
-    fn displace(&mut self, resumed: bool) -> Option<FleetEvent> {
+    fn displace(&mut self, same_process: bool) -> Option<FleetEvent> {
         self.hang_up();
-        let away_with_job = !resumed && self.member.link == Link::Away;
+        let restarted = !same_process && self.member.link == Link::Away;
         let why = "it came back as another process (restarted)";
-        away_with_job.then(|| self.member.lose(why.to_owned()))
+        restarted.then(|| self.member.lose(why.to_owned()))
     }
 
     fn hang_up(&mut self) {
@@ -413,7 +418,8 @@ impl Seat {
     }
 }
 
-fn reject(reason: String, permanent: bool) -> Reject {
+/// A refusal of this orchestrator.
+pub(super) fn reject(reason: String, permanent: bool) -> Reject {
     Reject { protocol_version: PROTOCOL_VERSION, reason, permanent }
 }
 

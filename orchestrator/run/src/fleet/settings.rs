@@ -73,6 +73,8 @@ pub struct FleetLimits {
     pub hello_timeout: Duration,
     /// Silence that ends a session; pings go out at a third of it.
     pub keepalive_timeout: Duration,
+    /// How long an event waits for the caller before its session ends.
+    pub event_timeout: Duration,
     /// Between measurements of the clocks.
     pub probe_interval: Duration,
     /// Connections before enrolment.
@@ -85,6 +87,7 @@ impl Default for FleetLimits {
             grace: LOCAL_GRACE,
             hello_timeout: HELLO_TIMEOUT,
             keepalive_timeout: KEEPALIVE_TIMEOUT,
+            event_timeout: EVENT_TIMEOUT,
             probe_interval: PROBE_INTERVAL,
             max_unenrolled: MAX_UNENROLLED,
         }
@@ -100,7 +103,7 @@ pub enum FleetEvent {
         worker: String,
         /// What it said; the token is blanked.
         hello: Box<Hello>,
-        /// The same process as before: its job goes on.
+        /// The same process as before, within its grace: its job goes on.
         resumed: bool,
     },
     /// The worker's job waits for its start.
