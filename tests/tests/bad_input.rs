@@ -161,7 +161,7 @@ fn a_second_orchestrator_on_the_same_data_directory() {
 fn a_database_of_a_newer_version() {
     let site = Site::new();
     assert!(site.run(&small_plan(TIMINGS, READ, "")).ok());
-    let database = site.data_dir().join("fourcorners.db");
+    let database = site.data_dir().join("fourcorners.sqlite");
     assert!(database.exists(), "{:?}", fs::read_dir(site.data_dir()).unwrap().flatten().collect::<Vec<_>>());
     let insert = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (99990101, 'later', 1, x'00', 0)";
     match Command::new("sqlite3").arg(&database).arg(insert).status() {

@@ -8,8 +8,10 @@ use anyhow::Context;
 use hypervisor::local::Local;
 use plan::{Profiles, Target, TestPlan};
 use run::{Place, Progress, Request};
-use store::{DataDir, Store};
+use store::{DataDir, RunId, Store};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::AfterArgs;
@@ -50,29 +52,61 @@ async fn execute(data_dir: &Path, request: Request, after: &AfterArgs) -> anyhow
     for ended in run::recover(&store, &hypervisor).await? {
         eprintln!("Run {ended} of an earlier, killed orchestrator was ended as failed and cleaned up.");
     }
-    let id = watched(&store, &hypervisor, &request).await?;
+    let (progress, watched) = watch::channel(Progress::default());
+    let pages = Pages::open(listener, &store, &watched)?;
+    let id = cancellable(&store, &hypervisor, &request, progress, watched).await?;
     let export = store.load_export(id).await?;
     let report = write_report(data_dir, &export)?;
     if after.json {
         println!("{}", web::export_json(&export)?);
     } else {
         print!("{}", table::render(&export));
-        println!("Report:   {}\nDatabase: {}", report.display(), store.file().display());
+        println!("Report:   {}\nDatabase: {}", report.display(), std::path::absolute(store.file())?.display());
     }
-    if let Some(listener) = listener {
-        serve::until_interrupted(listener, store).await?;
-    }
+    pages.until_interrupted().await?;
     Ok(exit_code(&export))
 }
 
+/// The web report beside a run and after it, where it was asked for.
+struct Pages {
+    served: Option<(String, CancellationToken, JoinHandle<anyhow::Result<()>>)>,
+}
+
+impl Pages {
+    fn open(
+        listener: Option<TcpListener>,
+        store: &Store,
+        progress: &watch::Receiver<Progress>,
+    ) -> anyhow::Result<Self> {
+        let Some(listener) = listener else { return Ok(Self { served: None }) };
+        let (url, end) = (serve::url(&listener)?, CancellationToken::new());
+        eprintln!("Web report, live: {url}");
+        let served = serve::until(listener, store.clone(), progress.clone(), end.clone().cancelled_owned());
+        Ok(Self { served: Some((url, end, tokio::spawn(served))) })
+    }
+
+    async fn until_interrupted(self) -> anyhow::Result<()> {
+        let Some((url, end, served)) = self.served else { return Ok(()) };
+        eprintln!("Web report: {url} (Ctrl-C ends it)");
+        serve::interrupted().await;
+        end.cancel();
+        served.await.context("the web report")?
+    }
+}
+
 /// Runs with progress on the terminal; an interrupt cancels.
-async fn watched(store: &Store, hypervisor: &Local, request: &Request) -> anyhow::Result<store::RunId> {
+async fn cancellable(
+    store: &Store,
+    hypervisor: &Local,
+    request: &Request,
+    progress: watch::Sender<Progress>,
+    watched: watch::Receiver<Progress>,
+) -> anyhow::Result<RunId> {
     let cancel = CancellationToken::new();
     let interrupts = tokio::spawn(cancel_on_interrupt(cancel.clone()));
-    let (sender, receiver) = watch::channel(Progress::default());
-    let shown = tokio::spawn(progress::show(receiver));
+    let shown = tokio::spawn(progress::show(watched));
     let place = Place { hypervisor, worker_address: IpAddr::V4(Ipv4Addr::LOCALHOST) };
-    let ended = run::execute(store, &place, request, sender, cancel).await;
+    let ended = run::execute(store, &place, request, progress, cancel).await;
     shown.await.context("the progress display")?;
     interrupts.abort();
     Ok(ended?)

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::table::thousands;
 
 /// Between two lines where there is no terminal.
-const LINE_EVERY: Duration = Duration::from_secs(5);
+const LINE_EVERY: Duration = Duration::from_secs(2);
 /// Steps of the bar.
 const BAR_STEPS: u64 = 1_000;
 

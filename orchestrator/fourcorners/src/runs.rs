@@ -51,7 +51,7 @@ fn as_json(run: &RunSummary) -> serde_json::Value {
 
 fn as_table(runs: &[RunSummary]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
+    table.load_style(presets::UTF8_NO_BORDERS).set_header([
         "run",
         "name",
         "state",

@@ -11,7 +11,7 @@ const NUMBERS: std::ops::RangeInclusive<usize> = 3..=9;
 /// Renders a run: its state, the table of cases, and every caveat.
 pub(crate) fn render(export: &Export) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(HEADER);
+    table.load_style(presets::UTF8_NO_BORDERS).set_header(HEADER);
     for column in NUMBERS {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);

@@ -84,7 +84,7 @@ pub async fn serve<S: RunSource>(
     let asked = async move {
         shutdown.await;
         // The receiver lives as long as this future: a failed send means that nobody waits.
-        drop(stopping.send(()));
+        let _ = stopping.send(());
     };
     let server = axum::serve(listener, router(source, hosts)).with_graceful_shutdown(asked).into_future();
     let bound = async move {
