@@ -2,6 +2,8 @@
 
 #[path = "../samples/mod.rs"]
 mod samples;
+#[path = "../samples/source.rs"]
+mod source;
 
 mod browser;
 mod exports;

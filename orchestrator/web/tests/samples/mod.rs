@@ -88,7 +88,7 @@ pub(crate) fn incomplete() -> Export {
         "The file system of /srv/disks has no O_DIRECT: reads and writes go through this machine's page cache."
             .to_owned(),
     ];
-    export.run.events.push(event(export.run.started, 900, "error", "worker-3 is lost: no message for 10 s"));
+    export.run.events.insert(2, event(export.run.started, 900, "error", "worker-3 is lost: no message for 10 s"));
     lose_a_worker(&mut export.cases[7]);
     let failed = &mut export.cases[6];
     for op in [&mut failed.ops.write, &mut failed.ops.all].into_iter().flatten() {
@@ -214,7 +214,7 @@ pub(crate) fn hostile() -> Export {
 
 /// A complete run of the five workloads on each footprint.
 pub(crate) fn build(name: &str, shape: &Shape) -> Export {
-    let started: Timestamp = "2026-11-30T08:15:00Z".parse().unwrap();
+    let started: Timestamp = "2026-11-30T08:15:00Z".parse().expect("a time");
     let case_seconds = i64::from(shape.precondition + shape.sample);
     let mut at = 30;
     let mut cases = Vec::new();
@@ -225,9 +225,9 @@ pub(crate) fn build(name: &str, shape: &Shape) -> Export {
         let new = effective - filled;
         filled = effective;
         let fill_seconds = new as f64 / (shape.speed * 32_768.0 * 0.25);
-        at += fill_seconds.ceil() as i64 + 5;
+        at += whole(fill_seconds.ceil()).cast_signed() + 5;
         for (index, workload) in WORKLOADS.iter().enumerate() {
-            let mut random = Random(bytes ^ (index as u64 + 1) * 7919);
+            let mut random = Random(bytes ^ ((index as u64 + 1) * 7919));
             let mut case = case(shape, workload, *slower, &mut random);
             case.footprint = (*label).to_owned();
             case.footprint_bytes = *bytes;
@@ -377,7 +377,7 @@ fn ops(iops: f64, window: f64, workload: &Workload, outstanding: f64, random: &m
 }
 
 fn op(iops: f64, window: f64, block: u64, mean_us: f64, random: &mut Random) -> Op {
-    let count = (iops * window).round() as u64;
+    let count = whole(iops * window);
     let bytes = count * block;
     let at = |factor: f64, random: &mut Random| mean_us * random.around(factor, 0.06);
     let p50 = at(0.85, random);
@@ -432,6 +432,11 @@ fn seconds(
             Second { t, read: part(reads), write: part(1.0 - reads) }
         })
         .collect()
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "samples are positive and small")]
+fn whole(value: f64) -> u64 {
+    value.round() as u64
 }
 
 /// xorshift64*: the same numbers in each run.
