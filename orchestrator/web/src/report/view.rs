@@ -109,6 +109,12 @@ impl<'a> Source<'a> {
         self.cases_of(workload).into_iter().find(|(_, case)| case.footprint_bytes == footprint_bytes)
     }
 
+    /// What stands in the place of a case that is not there.
+    pub(crate) fn not_measured(&self) -> &'static str {
+        let run = &self.export.run;
+        if verdict(&run.state, run.complete).1 == "busy" { "not yet measured" } else { "not measured" }
+    }
+
     /// The case of the run's smallest footprint, which the ratios of a workload refer to.
     pub(crate) fn base(&self, workload: &str) -> Option<(usize, &'a Case)> {
         self.footprints.keys().next().and_then(|bytes| self.case(workload, *bytes))
