@@ -67,6 +67,7 @@ fn an_incomplete_run_is_unmistakable_and_its_figures_are_marked() {
         "has no O_DIRECT",
         "3 of 4 workers",
         "37 errors",
+        "32k-sequential-read, 512GiB: no steady state at the end of preconditioning: the rounds range over 31.0 %",
         "4k-random-write, 512GiB: 37 writes failed or were short",
         "worker-3 was lost 171 s after the start of the sample",
         "75 of the 240 seconds of the sample lack a worker",

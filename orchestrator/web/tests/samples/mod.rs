@@ -2,8 +2,8 @@
 //! IOPS = count / seconds, Little's law), and the same call gives the same export.
 
 use analysis::export::{
-    Case, Event, Export, FORMAT, Fill, Latency, Op, Ops, PerDisk, PerWorker, Run, Second, SecondOp, Unfinished,
-    WorkerCount,
+    Case, Event, Export, FORMAT, Fill, Latency, Op, Ops, PerDisk, PerWorker, Run, Second, SecondOp, SteadyState,
+    Unfinished, WorkerCount,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -90,6 +90,12 @@ pub(crate) fn incomplete() -> Export {
     ];
     export.run.events.insert(2, event(export.run.started, 900, "error", "worker-3 is lost: no message for 10 s"));
     lose_a_worker(&mut export.cases[7]);
+    export.cases[8].steady_state = Some(SteadyState {
+        verdict: "not-achieved".to_owned(),
+        reason: Some("the rounds range over 31.0 % of their mean; at most 20 % is steady".to_owned()),
+        range_percent: Some(31.0),
+        ..steady(shape.precondition, 20_000.0)
+    });
     let failed = &mut export.cases[6];
     for op in [&mut failed.ops.write, &mut failed.ops.all].into_iter().flatten() {
         op.errors = 37;
@@ -131,6 +137,7 @@ pub(crate) fn cancelled() -> Export {
     last.clock_drift_us = None;
     last.unfinished = Unfinished { count: 0, oldest_us: None };
     last.workers.measured = 0;
+    last.steady_state = None;
     export
 }
 
@@ -358,10 +365,27 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
         },
         seconds: seconds(shape.sample, iops, workload, outstanding, 1.0, random),
         precondition_seconds: seconds(shape.precondition, iops, workload, outstanding, 0.8, random),
+        steady_state: Some(steady(shape.precondition, iops)),
         ops,
         per_worker,
         per_disk,
         warnings: Vec::new(),
+    }
+}
+
+/// Rounds that rise by 2 % each; too short a preconditioning has none.
+fn steady(precondition: u32, iops: f64) -> SteadyState {
+    let evaluated = precondition >= 50;
+    let round_iops: Vec<f64> =
+        if evaluated { [0.96, 0.98, 1.0, 1.02, 1.04].map(|share| share * iops).to_vec() } else { Vec::new() };
+    SteadyState {
+        verdict: if evaluated { "achieved" } else { "not-evaluated" }.to_owned(),
+        reason: (!evaluated).then(|| "preconditioning is shorter than five rounds of 10 s".to_owned()),
+        round_seconds: (precondition / 10).max(10),
+        mean_iops: evaluated.then_some(iops),
+        range_percent: evaluated.then_some(8.0),
+        excursion_percent: evaluated.then_some(8.0),
+        round_iops,
     }
 }
 
