@@ -54,7 +54,7 @@ fn fill_row(case: &Case) -> FillRow {
         region: format::bytes(case.region_bytes),
         bytes: fill.map_or_else(|| "nothing".to_owned(), |fill| format::bytes(fill.bytes)),
         exact_bytes: fill.map(|fill| format::count(fill.bytes)).unwrap_or_default(),
-        seconds: fill.map_or_else(Num::missing, |fill| format::seconds(fill.seconds)),
+        seconds: fill.map_or_else(Num::missing, |fill| format::elapsed(fill.seconds)),
         mib_per_s: rate.map_or_else(Num::missing, format::mib_per_s),
         verified: fill.map_or_else(|| "–".to_owned(), |fill| format::count(fill.verified_blocks)),
         filled: fill.is_some(),

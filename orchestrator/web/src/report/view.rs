@@ -8,7 +8,7 @@ use super::cases::{WorkloadSection, workloads};
 use super::caveats::{Caveats, Notes, of_case};
 use super::circumstances::{FillRow, WindowRow, fills, windows};
 use super::figures::{FigureGroup, Glance, figures, glance};
-use super::plan_view::{PlanView, flatten};
+use super::plan_view::{EnvironmentView, PlanView};
 use crate::format::{self, LatencyUnit, Time};
 
 /// A report.
@@ -24,7 +24,7 @@ pub(crate) struct ReportView {
     pub(crate) fills: Vec<FillRow>,
     pub(crate) windows: Vec<WindowRow>,
     pub(crate) plan_yaml: String,
-    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) environment: EnvironmentView,
     pub(crate) events: Vec<EventRow>,
 }
 
@@ -90,7 +90,7 @@ impl ReportView {
             fills: fills(&source),
             windows: windows(&source),
             plan_yaml: export.run.plan_yaml.clone(),
-            environment: flatten(&export.run.environment),
+            environment: EnvironmentView::of(&export.run.environment),
             events: events(export),
         })
     }
