@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
+pub(crate) mod fuse;
+
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
