@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
 pub(crate) mod fuse;
+pub(crate) mod loop_device;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
