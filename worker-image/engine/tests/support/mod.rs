@@ -96,3 +96,10 @@ pub(crate) fn run_whole(job: Job) -> Ran {
     assert!(ran.outcome.complete, "{:?}", ran.outcome.reason);
     ran
 }
+
+/// Memory of this process that is in RAM, bytes.
+pub(crate) fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
