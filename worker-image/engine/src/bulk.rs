@@ -95,6 +95,7 @@ impl BulkThread {
             cpu: share(thread_cpu_ns() - cpu_before, ended - started),
             lanes: self.lanes.into_iter().map(Lane::into_end).collect(),
             leftover,
+            trace: Vec::new(),
         }
     }
 

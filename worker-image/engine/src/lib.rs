@@ -39,6 +39,7 @@ mod watch;
 pub use error::{PrepareError, ProbeError};
 pub use outcome::{
     DeviceCounters, DiskOutcome, DiskSecond, Event, IoErrors, OpTotals, Ops, Outcome, Pacing, Phase, Second, Stall,
+    TracedIo,
 };
 pub use prepared::{Prepared, Running, Stopper, prepare};
 pub use probe::{DiskKind, DiskProbe, probe_disk};

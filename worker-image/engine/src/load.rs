@@ -14,7 +14,7 @@ use crate::exchange::Queue;
 use crate::lanes::LanePlan;
 use crate::limits::{LATE_NS, LATE_START, MAX_PENDING_SECONDS, SPIN_NS, WAIT_LIMIT, WRITE_POOL_BYTES};
 use crate::offsets::{Op, Sequence};
-use crate::outcome::Pacing;
+use crate::outcome::{Pacing, TracedIo};
 use crate::pacer::Pacer;
 use crate::random::{Random, seed_from};
 use crate::ring::{Completion, Request, Ring, Transfer};
@@ -113,7 +113,10 @@ pub(crate) struct LoadThread {
     kinds: Kinds,
     time: Time,
     first_io_ns: Option<u64>,
-    last_completion_ns: Option<u64>,
+    /// 0 before the first one.
+    last_completion_ns: u64,
+    /// Filled up to its capacity.
+    trace: Vec<TracedIo>,
 }
 
 /// The time line, ns of the monotonic clock.
@@ -209,7 +212,8 @@ impl LoadThread {
             kinds,
             time: Time { window, ..Time::default() },
             first_io_ns: None,
-            last_completion_ns: None,
+            last_completion_ns: 0,
+            trace: Vec::with_capacity(tuning.trace_ios as usize),
         };
         thread.add_lanes(workload, lanes);
         thread.fill_write_buffers(needs, seed);
@@ -435,23 +439,20 @@ impl LoadThread {
         let index = completion.slot as usize;
         let slot = &mut self.slots[index];
         slot.busy = false;
-        let slot = *slot;
-        let lane = &mut self.lanes[slot.lane as usize];
+        let lane_index = slot.lane as usize;
+        let lane = &mut self.lanes[lane_index];
         lane.in_flight -= 1;
         if now.saturating_sub(lane.last_progress_ns) > self.stall_threshold_ns {
             lane.stalls.note(lane.last_progress_ns, now);
         }
         lane.last_progress_ns = now;
-        self.last_completion_ns = Some(now);
-        let full = self.tuning.nop || u32::try_from(completion.result) == Ok(self.block_bytes);
+        self.last_completion_ns = now;
         if !slot.flush && slot.op == Op::Write && !self.tuning.nop {
             self.write_buffers.free.push_back((slot.buffer, true));
         }
-        let tally = &mut self.tally.lanes[slot.lane as usize];
-        if slot.flush && completion.result == 0 {
-            tally.flushes += 1;
-        } else if full && !slot.flush {
-            let tally = tally.op(slot.op);
+        let full = self.tuning.nop || u32::try_from(completion.result) == Ok(self.block_bytes);
+        if full && !slot.flush {
+            let tally = self.tally.lanes[lane_index].op(slot.op);
             tally.bytes += u64::from(self.block_bytes);
             if let Some(recorder) = &mut tally.latency {
                 recorder.record(now.saturating_sub(slot.intended_ns));
@@ -459,11 +460,17 @@ impl LoadThread {
             if let Some(recorder) = &mut tally.service {
                 recorder.record(now.saturating_sub(slot.issued_ns));
             }
+            if self.trace.len() < self.trace.capacity() {
+                let io = trace_of(slot, lane.disk, now, self.time.start);
+                self.trace.push(io);
+            }
+        } else if slot.flush && completion.result == 0 {
+            self.tally.lanes[lane_index].flushes += 1;
         } else {
-            self.failed(&slot, completion.result);
+            self.failed(index, completion.result);
         }
         if self.open_loop {
-            self.lanes[slot.lane as usize].free.push(completion.slot);
+            self.lanes[lane_index].free.push(completion.slot);
         } else {
             self.issue(index, UNSTAMPED, now);
         }
@@ -471,7 +478,8 @@ impl LoadThread {
 
     /// An I/O that failed or was short.
     #[cold]
-    fn failed(&mut self, slot: &Slot, result: i32) {
+    fn failed(&mut self, slot: usize, result: i32) {
+        let slot = self.slots[slot];
         let lane = &mut self.lanes[slot.lane as usize];
         let op = if slot.flush { Op::Write } else { slot.op };
         self.tally.lanes[slot.lane as usize].op(op).errors += 1;
@@ -563,10 +571,11 @@ impl LoadThread {
         let (drained, leftover) = drain(self.ring);
         ThreadEnd {
             first_io_ns: self.first_io_ns,
-            last_completion_ns: drained.or(self.last_completion_ns),
+            last_completion_ns: drained.or(Some(self.last_completion_ns).filter(|&ns| ns > 0)),
             cpu: crate::thread::share(self.time.cpu_in_window, measured),
             lanes,
             leftover,
+            trace: self.trace,
         }
     }
 }
@@ -585,6 +594,17 @@ impl WriteBuffers {
             self.free.pop_front().unwrap_or_else(|| unreachable!("there is a write buffer for every slot"));
         self.data.stamp(&mut ring.buffer_mut(buffer)[..block_bytes]);
         buffer
+    }
+}
+
+fn trace_of(slot: &Slot, disk: usize, now: u64, start: u64) -> TracedIo {
+    TracedIo {
+        disk,
+        read: slot.op == Op::Read,
+        offset: slot.offset,
+        intended_ns: slot.intended_ns.saturating_sub(start),
+        issued_ns: slot.issued_ns.saturating_sub(start),
+        completed_ns: now.saturating_sub(start),
     }
 }
 

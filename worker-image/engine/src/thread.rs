@@ -14,7 +14,7 @@ use crate::control::Control;
 use crate::disk::Disk;
 use crate::limits::{CANCEL_LIMIT, DRAIN_LIMIT, WAIT_LIMIT};
 use crate::load::{LaneSpec, LoadThread, Needs, Seconds};
-use crate::outcome::Pacing;
+use crate::outcome::{Pacing, TracedIo};
 use crate::ring::{Grants, Ring, RingSpec};
 use crate::spec::{LoadSpec, Tuning};
 use crate::tally::{ErrorLog, StallLog};
@@ -190,6 +190,8 @@ pub(crate) struct ThreadEnd {
     pub(crate) lanes: Vec<LaneEnd>,
     /// I/Os that never came back, and what was done about their memory.
     pub(crate) leftover: Option<String>,
+    /// Single I/Os, where they are kept.
+    pub(crate) trace: Vec<TracedIo>,
 }
 
 /// What a lane reports when it is done; beside it, loads report seconds.
