@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::{SinkExt, StreamExt};
 use crate::peer::{AHEAD_NS, Bench, PATIENCE, Peer, TOKEN, bench, fill, hello, quick};
+use futures_util::{SinkExt, StreamExt};
 use run::fleet::{FleetEvent, FleetLimits};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
