@@ -1,0 +1,103 @@
+//! The progress line: one that redraws itself on a terminal, a line every few seconds elsewhere.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use run::Progress;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::table::thousands;
+
+/// Between two lines where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(2);
+/// Steps of the bar.
+const BAR_STEPS: u64 = 1_000;
+
+/// Shows progress on standard error until the sender is gone.
+pub(crate) async fn show(mut progress: watch::Receiver<Progress>) {
+    if std::io::stderr().is_terminal() {
+        let bar = bar();
+        while progress.changed().await.is_ok() {
+            let now = progress.borrow_and_update().clone();
+            bar.set_position(share_of(BAR_STEPS, now.fraction));
+            bar.set_message(line(&now));
+        }
+        bar.finish_and_clear();
+    } else {
+        lines(progress).await;
+    }
+}
+
+async fn lines(mut progress: watch::Receiver<Progress>) {
+    let (mut step, mut next) = (String::new(), Instant::now());
+    while progress.changed().await.is_ok() {
+        let now = progress.borrow_and_update().clone();
+        if now.step == step && Instant::now() < next {
+            continue;
+        }
+        eprintln!("{:3.0} % {}", now.fraction * 100.0, line(&now));
+        next = Instant::now() + LINE_EVERY;
+        step = now.step;
+    }
+}
+
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:24.cyan/dim} {percent:>3} % {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::with_draw_target(Some(BAR_STEPS), ProgressDrawTarget::stderr()).with_style(style)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a clamped share of 1,000"
+)]
+fn share_of(steps: u64, fraction: f64) -> u64 {
+    (steps as f64 * fraction.clamp(0.0, 1.0)) as u64
+}
+
+/// Phase, share of it, live figures and time left.
+fn line(progress: &Progress) -> String {
+    let mut text = format!("{} {:.0} %", progress.step, progress.step_fraction * 100.0);
+    if let (Some(iops), Some(mib_per_s)) = (progress.iops, progress.mib_per_s) {
+        text.push_str(&format!("  {} IOPS  {} MiB/s", thousands(iops), thousands(mib_per_s)));
+    }
+    if let Some(left) = progress.seconds_left {
+        text.push_str(&format!("  {} left", duration(left)));
+    }
+    text
+}
+
+/// Seconds as `45 s`, `12 min 05 s` or `3 h 20 min`.
+pub(crate) fn duration(seconds: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounded up and not negative")]
+    let seconds = seconds.max(0.0).ceil() as u64;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds:02} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes:02} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_phase_share_figures_and_time_left() {
+        let progress = Progress {
+            step: "1GiB: 4k-random-read, sample".into(),
+            step_fraction: 0.42,
+            iops: Some(12_345.0),
+            mib_per_s: Some(48.2),
+            seconds_left: Some(65.2),
+            ..Progress::default()
+        };
+        assert_eq!(line(&progress), "1GiB: 4k-random-read, sample 42 %  12,345 IOPS  48.2 MiB/s  1 min 06 s left");
+        assert_eq!(duration(12_000.0), "3 h 20 min");
+        assert_eq!(share_of(1_000, 7.0), 1_000);
+    }
+}

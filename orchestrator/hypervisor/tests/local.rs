@@ -1,0 +1,200 @@
+//! The local provider against the real file system and real processes (`/bin/sh` in the worker's place).
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use hypervisor::local::Local;
+use hypervisor::{
+    Bootstrap, BoxFuture, Deployment, DiskSpec, Hypervisor, Intent, Journal, JournalEntry, JournalError, Outcome,
+    Severity, WorkerSpec, WorkerState,
+};
+
+#[derive(Default)]
+struct Memory {
+    entries: Mutex<Vec<JournalEntry>>,
+    refuses: bool,
+}
+
+impl Memory {
+    fn entries(&self) -> Vec<JournalEntry> {
+        self.entries.lock().unwrap().clone()
+    }
+}
+
+impl Journal for Memory {
+    fn intent(&self, intent: Intent) -> BoxFuture<'_, Result<i64, JournalError>> {
+        Box::pin(async move {
+            if self.refuses {
+                return Err(JournalError("disk full".into()));
+            }
+            let mut entries = self.entries.lock().unwrap();
+            let id = i64::try_from(entries.len()).unwrap();
+            entries.push(JournalEntry { id, intent, task: None, outcome: None });
+            Ok(id)
+        })
+    }
+
+    fn task(&self, _: i64, task: serde_json::Value) -> BoxFuture<'_, Result<(), JournalError>> {
+        Box::pin(async move { Err(JournalError(format!("this provider has no tasks, but recorded {task}"))) })
+    }
+
+    fn outcome(&self, id: i64, succeeded: bool, details: serde_json::Value) -> BoxFuture<'_, Result<(), JournalError>> {
+        Box::pin(async move {
+            self.entries.lock().unwrap()[usize::try_from(id).unwrap()].outcome = Some(Outcome { succeeded, details });
+            Ok(())
+        })
+    }
+}
+
+struct Place {
+    dir: tempfile::TempDir,
+    local: Local,
+}
+
+/// A provider whose worker program is a shell script with the given body.
+fn place(script: &str) -> Place {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("program");
+    fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let local = Local::new(dir.path().join("disks"), dir.path().join("logs"), program);
+    Place { dir, local }
+}
+
+fn spec() -> WorkerSpec {
+    let disk = |serial: &str| DiskSpec { serial: serial.into(), size_bytes: 3 << 20 };
+    WorkerSpec {
+        name: "worker-1".into(),
+        uuid: "6a1c".into(),
+        fleet: "fleet-7".into(),
+        vcpus: 1,
+        memory_bytes: 1 << 28,
+        disks: vec![disk("d1"), disk("d2")],
+    }
+}
+
+fn disk_path(place: &Place, serial: &str) -> PathBuf {
+    place.dir.path().join("disks/fleet-7").join(format!("{serial}.img"))
+}
+
+async fn observed(local: &Local, wanted: impl Fn(&WorkerState) -> bool) -> WorkerState {
+    let bound = Instant::now() + Duration::from_secs(20);
+    loop {
+        let state = local.observe("6a1c").await.unwrap();
+        if wanted(&state) {
+            return state;
+        }
+        assert!(Instant::now() < bound, "still {state:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn files(dir: &Path) -> usize {
+    fs::read_dir(dir).map_or(0, Iterator::count)
+}
+
+#[tokio::test]
+async fn a_worker_lives_from_creation_to_destruction_and_leaves_nothing() {
+    let place = place("echo started $@; echo token $FOURCORNERS_WORKER_TOKEN; cat; echo closed");
+    let journal = Memory::default();
+    let worker = place.local.create_worker(&spec(), &journal).await.unwrap();
+    assert_eq!(worker.disks[1].size_bytes, 3 << 20);
+    assert_eq!(fs::metadata(disk_path(&place, "d2")).unwrap().len(), 3 << 20);
+
+    let bootstrap = Bootstrap { url: "ws://127.0.0.1:9/x".into(), token: "s3cret".into() };
+    place.local.start_worker(&worker, &bootstrap, &journal).await.unwrap();
+    observed(&place.local, |state| *state == WorkerState::Running).await;
+
+    let left = place.local.destroy(&journal.entries(), &journal).await.unwrap();
+    assert_eq!(left, vec![]);
+    assert_eq!(files(&place.dir.path().join("disks")), 0, "disks and their directory are gone");
+    let log = fs::read_to_string(place.dir.path().join("logs/fleet-7/worker-1.log")).unwrap();
+    assert!(log.contains("--url ws://127.0.0.1:9/x --uuid 6a1c") && log.contains("--disk d1="), "{log}");
+    assert!(log.contains("token s3cret") && log.ends_with("closed\n"), "ended by its closed input: {log}");
+    assert!(!format!("{:?}", journal.entries()).contains("s3cret"), "no secret in the journal");
+    assert!(journal.entries().iter().all(|entry| entry.outcome.is_some()));
+}
+
+#[tokio::test]
+async fn the_end_of_a_worker_is_seen_with_its_last_words() {
+    let place = place("echo no such device >&2; exit 3");
+    let journal = Memory::default();
+    let worker = place.local.create_worker(&spec(), &journal).await.unwrap();
+    let bootstrap = Bootstrap { url: String::new(), token: String::new() };
+    place.local.start_worker(&worker, &bootstrap, &journal).await.unwrap();
+    let state = observed(&place.local, |state| matches!(state, WorkerState::Ended(_))).await;
+    let WorkerState::Ended(why) = state else { unreachable!() };
+    assert!(why.contains("exit status: 3") && why.contains("no such device"), "{why}");
+}
+
+#[tokio::test]
+async fn a_file_that_took_the_place_of_ours_is_left_alone() {
+    let place = place("");
+    let journal = Memory::default();
+    place.local.create_worker(&spec(), &journal).await.unwrap();
+    // Kept elsewhere, so that the file system cannot give its inode to the new file.
+    fs::rename(disk_path(&place, "d1"), place.dir.path().join("moved")).unwrap();
+    fs::write(disk_path(&place, "d1"), "a customer's file").unwrap();
+    let left = place.local.destroy(&journal.entries(), &journal).await.unwrap();
+    assert_eq!(left.len(), 1);
+    assert!(left[0].object.ends_with("d1.img") && left[0].reason.contains("inode"), "{left:?}");
+    assert_eq!(fs::read_to_string(disk_path(&place, "d1")).unwrap(), "a customer's file");
+    assert!(!disk_path(&place, "d2").exists());
+}
+
+#[tokio::test]
+async fn a_file_that_was_there_before_is_never_touched() {
+    let place = place("");
+    let journal = Memory::default();
+    fs::create_dir_all(disk_path(&place, "d1").parent().unwrap()).unwrap();
+    fs::write(disk_path(&place, "d1"), "older").unwrap();
+    let error = place.local.create_worker(&spec(), &journal).await.unwrap_err();
+    assert!(error.to_string().contains("d1.img"), "{error}");
+    let mut entries = journal.entries();
+    assert_eq!(place.local.destroy(&entries, &journal).await.unwrap().len(), 1);
+    // The same, had the orchestrator been killed before the outcome was written.
+    entries[0].outcome = None;
+    assert_eq!(place.local.destroy(&entries, &journal).await.unwrap().len(), 1);
+    assert_eq!(fs::read_to_string(disk_path(&place, "d1")).unwrap(), "older");
+}
+
+#[tokio::test]
+async fn a_creation_without_outcome_is_cleaned_up() {
+    let place = place("");
+    let journal = Memory::default();
+    place.local.create_worker(&spec(), &journal).await.unwrap();
+    let entries: Vec<_> = journal.entries().into_iter().map(|entry| JournalEntry { outcome: None, ..entry }).collect();
+    assert_eq!(place.local.destroy(&entries, &journal).await.unwrap(), vec![]);
+    assert!(!disk_path(&place, "d1").exists() && !disk_path(&place, "d2").exists());
+}
+
+#[tokio::test]
+async fn nothing_is_made_that_the_journal_refuses() {
+    let place = place("");
+    let journal = Memory { refuses: true, ..Memory::default() };
+    let error = place.local.create_worker(&spec(), &journal).await.unwrap_err();
+    assert!(error.to_string().contains("nothing was changed"), "{error}");
+    assert_eq!(files(&place.dir.path().join("disks/fleet-7")), 0);
+}
+
+#[tokio::test]
+async fn a_deployment_larger_than_the_file_system_is_blocked_with_both_figures() {
+    let place = place("");
+    let deployment = Deployment {
+        workers: 16,
+        disks_per_worker: 10,
+        disk_bytes: 100_000_000_000_000,
+        vcpus: 1,
+        memory_bytes: 1 << 28,
+    };
+    let findings = place.local.preflight(&deployment).await.unwrap();
+    let blocker = findings.iter().find(|finding| finding.severity == Severity::Blocker).unwrap();
+    assert!(
+        blocker.message.contains("16000000000000000 bytes") && blocker.message.contains("available"),
+        "{blocker:?}"
+    );
+}
