@@ -96,7 +96,7 @@ pub(crate) async fn drive(
         .until(READY_TIMEOUT, "get ready", |drive| drive.pending.iter().all(|worker| drive.ready.contains(worker)))
         .await?;
     drive.start().await?;
-    drive.to_the_end().await?;
+    drive.finish().await?;
     Ok(drive.report)
 }
 
@@ -146,7 +146,7 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
         }
     }
 
-    async fn to_the_end(&mut self) -> Result<(), Halt> {
+    async fn finish(&mut self) -> Result<(), Halt> {
         match self.job.limit {
             Limit::Total(limit) => self.until(limit, "finish", |drive| drive.pending.is_empty()).await,
             Limit::Idle(limit) => {
