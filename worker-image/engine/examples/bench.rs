@@ -99,7 +99,7 @@ fn job(arguments: &Arguments) -> Result<Job, String> {
         first_rung: arguments.get("rung", 0)?,
         register_buffers: arguments.flag("register", true)?,
         direct: arguments.flag("direct", true)?,
-        trace_ios: 0,
+        ..defaults
     };
     Ok(Job {
         disks,

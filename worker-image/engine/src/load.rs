@@ -205,7 +205,7 @@ impl LoadThread {
             lanes: Vec::new(),
             slots: Vec::new(),
             pending: Vec::with_capacity(slots as usize),
-            reaped: Vec::with_capacity(tuning.reissue_batch as usize),
+            reaped: Vec::with_capacity(slots as usize),
             write_buffers: WriteBuffers { data: LoadData::new(workload, seed), free: VecDeque::new() },
             tally: spare(),
             seconds,
@@ -313,7 +313,8 @@ impl LoadThread {
                 return Ok(now);
             }
             self.reaped.clear();
-            self.ring.reap(self.tuning.reissue_batch as usize, &mut self.reaped);
+            let batch = self.ring.reissue_batch(self.tuning.reissue_batch);
+            self.ring.reap(batch, &mut self.reaped);
             for index in 0..self.reaped.len() {
                 let completion = self.reaped[index];
                 if self.tuning.stamp_each {
@@ -568,13 +569,14 @@ impl LoadThread {
             });
         }
         let measured = end_ns.saturating_sub(window.from);
-        let (drained, leftover) = drain(self.ring);
+        let drained = drain(self.ring, self.tuning.drain_limit);
         ThreadEnd {
             first_io_ns: self.first_io_ns,
-            last_completion_ns: drained.or(Some(self.last_completion_ns).filter(|&ns| ns > 0)),
+            last_completion_ns: drained.last_ns.or(Some(self.last_completion_ns).filter(|&ns| ns > 0)),
             cpu: crate::thread::share(self.time.cpu_in_window, measured),
             lanes,
-            leftover,
+            leftover: drained.leftover,
+            kernel_keeps: drained.kernel_keeps,
             trace: self.trace,
         }
     }

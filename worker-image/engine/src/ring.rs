@@ -301,6 +301,14 @@ impl Ring {
         outcome
     }
 
+    /// How many completions to handle before their slots are issued again: `limit`, but all where the device has nothing left to
+    /// do. Then it idles anyway, and one system call for all costs least (a page cache answers within the call).
+    #[inline]
+    pub(crate) fn reissue_batch(&self, limit: u32) -> usize {
+        let ready = self.completion.len();
+        if ready >= self.in_flight as usize { ready } else { limit as usize }
+    }
+
     /// Takes up to `limit` completions that are there, in order; `into` must have room. The kernel learns at the next enter.
     #[inline]
     pub(crate) fn reap(&mut self, limit: usize, into: &mut Vec<Completion>) {

@@ -203,6 +203,8 @@ pub struct Tuning {
     pub direct: bool,
     /// Keep this many single I/Os a thread in [`crate::Outcome::trace`]; 48 bytes each.
     pub trace_ios: u32,
+    /// How long I/Os in flight at the end are waited for before they are cancelled.
+    pub drain_limit: Duration,
 }
 
 impl Default for Tuning {
@@ -217,6 +219,7 @@ impl Default for Tuning {
             register_buffers: true,
             direct: true,
             trace_ios: 0,
+            drain_limit: crate::limits::DRAIN_LIMIT,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! On block devices of the kernel: counters, queue settings, merges, claims, throttling, freezes, full file systems.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail")]
+
 mod support;
 
 use std::fs;
@@ -173,6 +175,32 @@ fn a_frozen_file_system_is_a_stall() {
     assert!(ran.outcome.complete, "{:?}", ran.outcome.reason);
     let longest = ran.outcome.disks[0].stalls.iter().map(|stall| stall.length_ns).max().unwrap_or(0);
     assert!((1_900_000_000..3_000_000_000).contains(&longest), "{:?}", ran.outcome.disks[0].stalls);
+}
+
+#[test]
+fn what_never_completes_is_left_to_the_kernel_with_its_memory() {
+    let Some(mounted) = Mounted::new(32 * MIB) else { return };
+    let path = mounted.directory.path().join("disk");
+    fs::File::create(&path).unwrap().set_len(8 * MIB).unwrap();
+    run_whole(fill_job(vec![disk("disk", &path, 8 * MIB)]));
+    let workload = Workload { read_percent: 0, outstanding: 2, ..Workload::default() };
+    let mut job = load_job(vec![disk("disk", &path, 8 * MIB)], workload, 0, 3);
+    job.tuning.drain_limit = Duration::from_secs(1);
+    let mount = mounted.directory.path().to_str().unwrap().to_owned();
+    let ran = run_with(job, |_| {
+        std::thread::sleep(Duration::from_millis(1000));
+        command("fsfreeze", &["--freeze", &mount]).unwrap();
+    });
+    command("fsfreeze", &["--unfreeze", &mount]).unwrap();
+    let outcome = ran.outcome;
+    assert_eq!(outcome.disks[0].unfinished, 2);
+    assert!(
+        outcome.disks[0].oldest_unfinished > Duration::from_millis(1500),
+        "{:?}",
+        outcome.disks[0].oldest_unfinished
+    );
+    assert_eq!(ran.seconds.len(), 3, "the seconds of the stall are told");
+    assert!(outcome.warnings.iter().any(|warning| warning.contains("stay with the kernel")), "{:?}", outcome.warnings);
 }
 
 #[test]

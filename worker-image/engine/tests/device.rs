@@ -1,5 +1,7 @@
 //! What reaches the device and what comes back from it, with a FUSE file as a disk that the test serves itself.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail")]
+
 mod support;
 
 use std::sync::Arc;
@@ -312,4 +314,18 @@ fn a_fill_is_read_back_through_the_device() {
     offsets.dedup();
     assert_eq!(offsets.len(), 100, "distinct blocks are read");
     assert!(disk.bytes().chunks(4096).all(|block| block != [1; 4096]), "no block kept its old bytes");
+}
+
+#[test]
+fn a_device_that_blocks_the_submitting_call_does_not_hang_the_job() {
+    let start = Instant::now();
+    let until = start + Duration::from_secs(13);
+    let dead = move |number: usize, _: Call| if number >= 20 { Answer::NotBefore(until) } else { Answer::Serve };
+    let Some(disk) = FuseDisk::mount(MIB, dead) else { return };
+    let mut job = load_job(vec![disk.spec("disk")], Workload::default(), 0, 1);
+    job.tuning.drain_limit = Duration::from_secs(1);
+    let ran = run(job);
+    assert!(Instant::now() < until, "the job took {:?}", start.elapsed());
+    assert!(!ran.outcome.complete);
+    assert_eq!(ran.outcome.reason.as_deref(), Some("engine thread 0 did not report: it hangs in the kernel"));
 }

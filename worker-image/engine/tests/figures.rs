@@ -1,5 +1,7 @@
 //! Figures against independent arithmetic: percentiles, exported histograms, data reduction, rates.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail")]
+
 mod support;
 
 use std::collections::HashMap;
@@ -188,5 +190,26 @@ fn a_rate_of_the_job_is_divided_among_its_disks_and_threads() {
     let outcome = run_whole(job).outcome;
     for disk in &outcome.disks {
         assert_eq!(disk.pacing.unwrap().intended, 500, "{:?}", disk.pacing);
+    }
+}
+
+#[test]
+fn rates_up_to_100000_iops_are_kept_to_a_percent() {
+    let disk = TestDisk::new(MIB);
+    for iops in [100.0, 10_000.0, 100_000.0] {
+        let rate = Some(Rate { iops, per_disk: true, poisson: false });
+        let workload = Workload { rate, outstanding: 1024, ..Workload::default() };
+        let mut job = load_job(vec![disk.spec("disk")], workload, 0, 2);
+        // A device that is always fast enough.
+        job.tuning.nop = true;
+        // Another process may take the CPU for a moment at the window's end; three windows are enough to find one without.
+        let mut found = Vec::new();
+        let kept = (0..3).any(|_| {
+            #[expect(clippy::cast_precision_loss, reason = "a small count")]
+            let done = run_whole(job.clone()).outcome.disks[0].ops.read.count as f64 / 2.0;
+            found.push(done);
+            (done / iops - 1.0).abs() <= 0.01
+        });
+        assert!(kept, "{found:?} I/Os a second, asked {iops}");
     }
 }

@@ -1,5 +1,7 @@
 //! Files that change under the engine, and jobs that must be refused.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail")]
+
 mod support;
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! A low limit of locked memory. One test, because the limit is the process's.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail")]
+
 mod support;
 
 use load_engine::{Workload, prepare};

@@ -2,6 +2,8 @@
 //!
 //! `LOAD_ENGINE_MEMORY_IOS` sets how many I/Os the steady part does (default 5 million; the figure to show is 10^8).
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail")]
+
 mod support;
 
 use std::sync::mpsc::channel;

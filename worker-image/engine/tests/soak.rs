@@ -2,6 +2,8 @@
 //!
 //! `LOAD_ENGINE_SOAK_SECONDS` sets the length (default 8 s), `LOAD_ENGINE_SOAK_SEED` the first seed; a failure names its seed.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail")]
+
 mod support;
 
 use std::time::{Duration, Instant};
@@ -54,7 +56,7 @@ fn workload(dice: &mut Dice) -> Workload {
     Workload {
         block_bytes: dice.pick(&[512, 1024, 4096, 8192, 12_288, 65_536, 262_144, MIB, 1000]),
         pattern,
-        sub_range: dice.chance(4).then(|| MIB..2 * MIB),
+        sub_range: dice.chance(4).then_some(MIB..2 * MIB),
         align_bytes: dice.chance(4).then(|| dice.pick(&[512, 4096, 65_536])),
         read_percent: dice.pick(&[0, 1, 30, 50, 70, 99, 100]),
         outstanding: dice.pick(&[1, 2, 3, 8, 32, 100]),

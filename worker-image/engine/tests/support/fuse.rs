@@ -91,8 +91,11 @@ impl FuseDisk {
 
 impl Drop for FuseDisk {
     fn drop(&mut self) {
-        if let Some(session) = self.session.take() {
-            session.umount_and_join().unwrap();
+        let Some(session) = self.session.take() else { return };
+        if session.umount_and_join().is_err() {
+            // A ring that was left to the kernel keeps the file open.
+            let mount = self.path.parent().unwrap().to_str().unwrap();
+            let _ = super::loop_device::command("umount", &["--lazy", mount]);
         }
     }
 }

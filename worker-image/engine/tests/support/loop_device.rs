@@ -86,7 +86,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = command("umount", &[self.directory.path().to_str().unwrap()]);
+        let _ = command("umount", &["--lazy", self.directory.path().to_str().unwrap()]);
     }
 }
 
