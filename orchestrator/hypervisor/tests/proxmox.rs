@@ -7,6 +7,10 @@ mod client;
 mod crash;
 #[path = "proxmox/fakes.rs"]
 mod fakes;
+#[path = "proxmox/faults.rs"]
+mod faults;
+#[path = "proxmox/foreign.rs"]
+mod foreign;
 #[path = "proxmox/preflight.rs"]
 mod preflight;
 #[path = "proxmox/workers.rs"]

@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 
 use super::create::intent;
 use super::error::CallError;
-use super::step::now;
+use super::step::{MAX_SENDS, now};
 use super::task::{self, Ended, Upid};
 use super::types::Volume;
 use super::vm::kinds;
@@ -97,12 +97,7 @@ impl Proxmox {
             });
         }
         let id = journal.intent(intent(kinds::UPLOAD, &record.volid, json!(record))).await?;
-        let path = ["nodes", &record.node, "storage", &record.storage, "upload"];
-        let ended = match self.client.upload(&path, file, name, sha256).await {
-            Ok(text) => self.await_upload(id, &text, journal).await?,
-            Err(error) if error.may_have_happened() => self.look_for_upload(record, error).await,
-            Err(error) => Err(error.into()),
-        };
+        let ended = self.send_image(id, record, (file, name, sha256), journal).await?;
         match ended {
             Ok(()) => {
                 journal.outcome(id, true, json!({ "volid": record.volid })).await?;
@@ -115,33 +110,53 @@ impl Proxmox {
         }
     }
 
-    async fn await_upload(
+    /// Sends the file, and again where neither its answer nor its effect came.
+    async fn send_image(
         &self,
         id: i64,
-        text: &str,
+        record: &ImageRecord,
+        (file, name, sha256): (&Path, &str, &str),
         journal: &dyn Journal,
     ) -> Result<Result<(), HypervisorError>, HypervisorError> {
-        journal.task(id, json!({ "upid": text })).await?;
-        let upid: Upid = text.parse().map_err(HypervisorError::Unexpected)?;
-        Ok(match task::wait(&self.client, &upid).await {
-            Ok(Ended::Well(_)) => Ok(()),
-            Ok(Ended::Failed(failure)) => Err(failure.into()),
-            Err(error) => Err(error.into()),
-        })
-    }
-
-    /// The answer to an upload was lost: waits for our copy tasks on the node and looks whether the file is there.
-    async fn look_for_upload(&self, record: &ImageRecord, error: CallError) -> Result<(), HypervisorError> {
-        self.settle_copies(record).await?;
-        match self.find_image(record).await? {
-            Some(found) if record.is(&found) => Ok(()),
-            _ => Err(error.into()),
+        let path = ["nodes", &record.node, "storage", &record.storage, "upload"];
+        let mut sends = 1;
+        loop {
+            let error = match self.client.upload(&path, file, name, sha256).await {
+                Ok(upid) => {
+                    journal.task(id, json!({ "upid": upid })).await?;
+                    return Ok(self.await_task(&upid).await);
+                }
+                Err(error) if error.may_have_happened() => error,
+                Err(error) => return Ok(Err(error.into())),
+            };
+            tracing::warn!(%error, "the answer to an upload was lost; looking for what it did");
+            match self.arrived(record).await {
+                Ok(true) => return Ok(Ok(())),
+                Ok(false) if sends < MAX_SENDS => sends += 1,
+                Ok(false) => return Ok(Err(error.into())),
+                Err(error) => return Ok(Err(error)),
+            }
         }
     }
 
-    /// Waits for the end of all copy tasks of ours on the image's node.
-    pub(super) async fn settle_copies(&self, record: &ImageRecord) -> Result<(), CallError> {
-        for upid in task::of_node(&self.client, &record.node, "imgcopy").await? {
+    pub(super) async fn await_task(&self, upid: &str) -> Result<(), HypervisorError> {
+        let upid: Upid = upid.parse().map_err(HypervisorError::Unexpected)?;
+        match task::wait(&self.client, &upid).await? {
+            Ended::Well(_) => Ok(()),
+            Ended::Failed(failure) => Err(failure.into()),
+        }
+    }
+
+    /// Whether the file is there once the call without an answer had time to show its effect.
+    async fn arrived(&self, record: &ImageRecord) -> Result<bool, HypervisorError> {
+        tokio::time::sleep(self.client.timing().in_flight).await;
+        self.settle_tasks(&record.node, "imgcopy").await?;
+        Ok(self.find_image(record).await?.is_some_and(|found| record.is(&found)))
+    }
+
+    /// Waits for the end of all tasks of ours of one kind on a node: those of storages do not name their file.
+    pub(super) async fn settle_tasks(&self, node: &str, kind: &str) -> Result<(), CallError> {
+        for upid in task::of_node(&self.client, node, kind).await? {
             task::wait(&self.client, &upid).await?;
         }
         Ok(())

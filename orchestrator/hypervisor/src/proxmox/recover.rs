@@ -136,7 +136,7 @@ impl Proxmox {
             // An upload's task names no file, so that all copies of ours are waited for.
             _ => {
                 tokio::time::sleep(self.grace(upload.record.at)).await;
-                self.settle_copies(&upload.record).await?;
+                self.settle_tasks(&upload.record.node, "imgcopy").await?;
             }
         }
         let found = self.find_image(&upload.record).await?.is_some();
@@ -153,15 +153,10 @@ impl Proxmox {
             // A deletion's task names no volume, so that all deletions of ours are waited for.
             _ => {
                 tokio::time::sleep(self.grace(*at)).await;
-                for upid in task::of_node(&self.client, node, "imgdel").await? {
-                    task::wait(&self.client, &upid).await?;
-                }
+                self.settle_tasks(node, "imgdel").await?;
             }
         }
-        let storage = volid.split(':').next().unwrap_or_default();
-        let content = if volid.contains(":iso/") { "iso" } else { "images" };
-        let volumes = cluster::volumes(&self.client, node, storage, content).await?;
-        let gone = !volumes.iter().any(|volume| volume.volid == *volid);
+        let gone = self.is_gone(node, volid).await?;
         journal.outcome(deletion.entry, gone, json!({ "recovered": true })).await?;
         Ok(())
     }

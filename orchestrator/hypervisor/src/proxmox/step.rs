@@ -13,7 +13,7 @@ use super::task::{self, Ended, Failure, Upid};
 use crate::{HypervisorError, Intent, Journal, JournalError};
 
 /// Times that a call is sent whose answer was lost and whose effect did not show.
-const MAX_SENDS: u32 = 3;
+pub(super) const MAX_SENDS: u32 = 3;
 /// Times that a task is started again which waited for a lock in vain.
 const MAX_LOCK_REPEATS: u32 = 5;
 /// How far a node's clock may be behind ours, seconds, for a task to count as started after a call.

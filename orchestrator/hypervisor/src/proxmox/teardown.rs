@@ -6,10 +6,11 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::create::{Power, intent};
+use super::error::CallError;
 use super::ledger::{Creation, Ledger, Upload, Vm};
 use super::recover::some_at_a_time;
-use super::step::{self, Came, Step, now};
-use super::task::{self, Ended, Upid};
+use super::step::{self, Came, MAX_SENDS, Step, now};
+use super::task::{self, Upid};
 use super::types::{Resource, Volume};
 use super::vm::{self, VmConfig, VolumeRecord, kinds};
 use super::{Proxmox, cluster};
@@ -263,6 +264,20 @@ impl Proxmox {
         Ok(None)
     }
 
+    /// Whether a volume is gone once a deletion without an answer had time to show its effect.
+    async fn went(&self, node: &str, volid: &str) -> Result<bool, CallError> {
+        tokio::time::sleep(self.client.timing().in_flight).await;
+        self.settle_tasks(node, "imgdel").await?;
+        self.is_gone(node, volid).await
+    }
+
+    pub(super) async fn is_gone(&self, node: &str, volid: &str) -> Result<bool, CallError> {
+        let storage = volid.split(':').next().unwrap_or_default();
+        let content = if volid.contains(":iso/") { "iso" } else { "images" };
+        let volumes = cluster::volumes(&self.client, node, storage, content).await?;
+        Ok(!volumes.iter().any(|volume| volume.volid == volid))
+    }
+
     /// Deletes one volume by its name.
     async fn delete(
         &self,
@@ -275,18 +290,21 @@ impl Proxmox {
         let details = json!({ "volid": volid, "node": node, "at": now() });
         let id = journal.intent(intent(kinds::DELETE_VOLUME, volid, details)).await?;
         let path = ["nodes", node, "storage", storage, "content", volid];
-        let deleted = match self.client.change::<Option<String>>(Method::DELETE, &path, &[]).await {
-            Ok(None) => Ok(()),
-            Ok(Some(upid)) => {
-                journal.task(id, json!({ "upid": upid })).await?;
-                let upid: Upid = upid.parse().map_err(HypervisorError::Unexpected)?;
-                match task::wait(&self.client, &upid).await {
-                    Ok(Ended::Well(_)) => Ok(()),
-                    Ok(Ended::Failed(failure)) => Err(failure.into()),
-                    Err(error) => Err(error.into()),
+        let mut sends = 1;
+        let deleted = loop {
+            match self.client.change::<Option<String>>(Method::DELETE, &path, &[]).await {
+                Ok(None) => break Ok(()),
+                Ok(Some(upid)) => {
+                    journal.task(id, json!({ "upid": upid })).await?;
+                    break self.await_task(&upid).await;
                 }
+                Err(error) if error.may_have_happened() => match self.went(node, volid).await {
+                    Ok(true) => break Ok(()),
+                    Ok(false) if sends < MAX_SENDS => sends += 1,
+                    _ => break Err(error.into()),
+                },
+                Err(error) => break Err(error.into()),
             }
-            Err(error) => Err(HypervisorError::from(error)),
         };
         let error = deleted.as_ref().err().map(ToString::to_string);
         journal.outcome(id, deleted.is_ok(), json!({ "error": error })).await?;

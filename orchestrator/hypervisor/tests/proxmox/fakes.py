@@ -26,6 +26,7 @@ from fakepve.server import ok
 
 # A connection that is dropped on purpose is no news.
 logging.getLogger('aiohttp.server').setLevel(logging.CRITICAL)
+logging.getLogger('fakepve').setLevel(logging.CRITICAL)
 
 
 class Cluster(FakePve):
@@ -48,6 +49,8 @@ class Cluster(FakePve):
         self.history = None
         # Nodes that hold a copy of a file on a storage that is not shared: fakepve has one such storage for all nodes.
         self.copies = {}
+        # Share of changes whose answer is lost after they had their effect.
+        self.lose_answers = 0.0
         # Requests that carried a token or a ticket.
         self.credentials = 0
 
@@ -63,6 +66,8 @@ class Cluster(FakePve):
             if secs:
                 await asyncio.sleep(secs)
             if ttype in self.task_fails:
+                if ttype == 'qmcreate':
+                    self.vms.remove(vm)  # PVE cleans up after a creation that failed
                 raise TaskError(self.task_fails[ttype])
             note = await body()
             if ttype == 'qmcreate':
@@ -77,6 +82,11 @@ class Cluster(FakePve):
             return await super().task(node, ttype, tid, user, slow, vm=vm, lock=lock, log=log)
         finally:
             self.time_scale = scale
+
+    def _qm_free(self, volid):
+        # fakepve frees a CD-ROM's image with its VM; PVE frees only what the VM owns.
+        if ':iso/' not in volid:
+            super()._qm_free(volid)
 
     def disk_lines(self, vmid):
         """What PVE logs of the disks that it creates."""
@@ -110,14 +120,22 @@ class Cluster(FakePve):
 
     async def _content_delete(self, v, user):
         copies = self.copies.get(v['volume'].split(':', 1)[-1], set())
-        copies.discard(v['node'])
-        if copies and self.is_nodes_own(v['storage']):
-            async def body():
-                return "Removed volume '{0}'".format(v['volume'])
-            return await self.task(v['node'], 'imgdel', v['storage'], user, body, lock=False)
-        return await super()._content_delete(v, user)
+        if not self.is_nodes_own(v['storage']) or not copies - {v['node']}:
+            return await super()._content_delete(v, user)
+
+        async def body():
+            copies.discard(v['node'])
+            return "Removed volume '{0}'".format(v['volume'])
+        return await self.task(v['node'], 'imgdel', v['storage'], user, body, lock=False)
 
     async def _answer(self, request, handler, generic, path_node):
+        answer = await self._answer_as_set(request, handler, generic, path_node)
+        if request.method != 'GET' and self._random.random() < self.lose_answers:
+            request.transport.close()
+            raise ConnectionResetError('the answer is lost')
+        return answer
+
+    async def _answer_as_set(self, request, handler, generic, path_node):
         if self.before:
             try:
                 answer = self.before(request)
