@@ -13,5 +13,7 @@ mod faults;
 mod foreign;
 #[path = "proxmox/preflight.rs"]
 mod preflight;
+#[path = "proxmox/watch.rs"]
+mod watch;
 #[path = "proxmox/workers.rs"]
 mod workers;

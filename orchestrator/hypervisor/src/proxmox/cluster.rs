@@ -58,11 +58,22 @@ pub(super) async fn interfaces(client: &Client, node: &str) -> Result<Vec<Interf
 
 /// A VM's configuration; none where there is no such VM on the node.
 pub(super) async fn config(client: &Client, node: &str, vmid: u32) -> Result<Option<VmConfig>, CallError> {
-    let vmid = vmid.to_string();
-    let path = ["nodes", node, "qemu", &vmid, "config"];
+    let id = vmid.to_string();
+    let path = ["nodes", node, "qemu", &id, "config"];
     match client.get::<serde_json::Map<String, serde_json::Value>>(&path, &[]).await {
         Ok(config) => Ok(Some(VmConfig::read(&config))),
         Err(error) if error.is_absent() => Ok(None),
+        // A token whose privileges come from a pool has none on a VM that does not exist: that reads as a refusal.
+        Err(error) if error.is_forbidden() && is_free(client, &id).await? => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether no guest has a VMID, be it one that the token may see or not.
+async fn is_free(client: &Client, vmid: &str) -> Result<bool, CallError> {
+    match client.get::<serde_json::Value>(&["cluster", "nextid"], &[("vmid", vmid)]).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.words().contains("already exists") => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -129,6 +129,10 @@ impl Proxmox {
         match came {
             Came::Well { warnings } => journal.outcome(id, true, json!({ "warnings": warnings })).await?,
             Came::Already(error) => journal.outcome(id, true, json!({ "already": error.to_string() })).await?,
+            // Refused because an earlier sending did it, and a token has no privileges on what is gone.
+            Came::Refused(error) if matches!(cluster::config(&self.client, node, vmid).await, Ok(None)) => {
+                journal.outcome(id, true, json!({ "already": error.to_string() })).await?;
+            }
             Came::Refused(error) => {
                 journal.outcome(id, false, json!({ "error": error.to_string() })).await?;
                 return Ok(Fate::Left(error.to_string()));

@@ -5,8 +5,10 @@ use std::time::Duration;
 use crate::fakes::{Fake, Memory, provision, quick};
 use futures_util::{StreamExt, stream};
 use hypervisor::Hypervisor;
-use hypervisor::proxmox::{Guard, Proxmox, Timing, Token};
+use hypervisor::proxmox::{Guard, Proxmox, Settings, Timing, Token};
 use serde_json::json;
+
+use crate::preflight::grant;
 
 /// Kills tried at a time, each with a fake of its own.
 const AT_A_TIME: usize = 36;
@@ -24,13 +26,9 @@ pve.store_file('local', 'fourcorners-somebody.iso', 1000)
 ";
 
 fn provider(fake: &Fake, timing: Timing) -> Proxmox {
-    Proxmox::new(
-        fake.settings(),
-        Guard::default(),
-        Token::new(crate::fakes::TOKEN, crate::fakes::SECRET).unwrap(),
-        timing,
-    )
-    .unwrap()
+    let settings = Settings { pool: Some("poc".into()), ..fake.settings() };
+    let token = Token::new(crate::fakes::TOKEN, crate::fakes::SECRET).unwrap();
+    Proxmox::new(settings, Guard::default(), token, timing).unwrap()
 }
 
 async fn live(provider: &Proxmox, journal: &Memory) {
@@ -69,6 +67,8 @@ async fn sweep(task_seconds: f64, timing: Timing) {
     let start = || {
         let fake = Fake::start()?;
         fake.run(FOREIGN);
+        // The privileges of the recipe, no more.
+        grant(&fake, None);
         fake.run(&format!("pve.task_secs = {task_seconds}"));
         Some(fake)
     };
@@ -98,6 +98,7 @@ async fn a_kill_anywhere_leaves_nothing_when_tasks_take_seconds() {
 #[tokio::test]
 async fn workers_that_survived_a_crash_are_taken_back() {
     let Some(fake) = Fake::start() else { return };
+    grant(&fake, None);
     let journal = Memory::default();
     let workers = provision(&provider(&fake, quick()), 3, 2, &journal).await.unwrap();
     fake.run("pve.vm(9001).config['smbios1'] = 'uuid=00000000-0000-4000-8000-000000000000'");

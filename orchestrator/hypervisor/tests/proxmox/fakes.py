@@ -21,7 +21,7 @@ from fakepve import shapes
 from fakepve.certs import make_cert
 from fakepve.model import PveError, TaskError
 from fakepve.qemu import drives_of
-from fakepve.server import ok
+from fakepve.server import USER, error, ok
 
 
 # A connection that is dropped on purpose is no news.
@@ -45,8 +45,8 @@ class Cluster(FakePve):
         self.before_create = None
         # None: as fakepve has it.
         self.bridges = None
-        self.ceph_pools = None
-        self.history = None
+        # Template of a GET -> what it answers.
+        self.answers = {}
         # Nodes that hold a copy of a file on a storage that is not shared: fakepve has one such storage for all nodes.
         self.copies = {}
         # Share of changes whose answer is lost after they had their effect.
@@ -82,6 +82,12 @@ class Cluster(FakePve):
             return await super().task(node, ttype, tid, user, slow, vm=vm, lock=lock, log=log)
         finally:
             self.time_scale = scale
+
+    def _vm(self, request, priv=None):
+        # PVE checks privileges before it looks whether there is such a VM.
+        if priv and self.acl is not None:
+            self.require(request[USER], '/vms/' + request.match_info['vmid'], priv)
+        return super()._vm(request, priv)
 
     def _qm_free(self, volid):
         # fakepve frees a CD-ROM's image with its VM; PVE frees only what the VM owns.
@@ -129,7 +135,10 @@ class Cluster(FakePve):
         return await self.task(v['node'], 'imgdel', v['storage'], user, body, lock=False)
 
     async def _answer(self, request, handler, generic, path_node):
-        answer = await self._answer_as_set(request, handler, generic, path_node)
+        try:
+            answer = await self._answer_as_set(request, handler, generic, path_node)
+        except PveError as e:
+            answer = error(e.status, e.message, e.errors)
         if request.method != 'GET' and self._random.random() < self.lose_answers:
             request.transport.close()
             raise ConnectionResetError('the answer is lost')
@@ -137,20 +146,16 @@ class Cluster(FakePve):
 
     async def _answer_as_set(self, request, handler, generic, path_node):
         if self.before:
-            try:
-                answer = self.before(request)
-                if asyncio.iscoroutine(answer):
-                    await answer
-            except PveError as e:
-                from fakepve.server import error
-                return error(e.status, e.message, e.errors)
-        template = generic.template if generic else None
+            self.before(request)
+        match = generic or self.resolve(request, '/api2/json')
+        template = match.template if match else None
         if request.method == 'GET' and template == '/nodes/{node}/network' and self.bridges is not None:
             return ok(self.bridges.get(path_node, []))
-        if request.method == 'GET' and template == '/nodes/{node}/ceph/pool' and self.ceph_pools is not None:
-            return ok(self.ceph_pools)
-        if request.method == 'GET' and template == '/nodes/{node}/rrddata' and self.history is not None:
-            return ok(self.history)
+        if template == '/cluster/nextid' and self.vm(int(request.query.get('vmid', 0))):
+            raise PveError(400, 'Parameter verification failed.', {
+                'vmid': 'VM {0} already exists'.format(request.query['vmid'])})
+        if request.method == 'GET' and template in self.answers:
+            return ok(self.answers[template])
         return await super()._answer(request, handler, generic, path_node)
 
     async def _qm_create(self, v, user):

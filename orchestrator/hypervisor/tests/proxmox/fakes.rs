@@ -121,6 +121,11 @@ impl Fake {
         let token = Token::new(TOKEN, SECRET).expect("a token");
         Proxmox::new(settings, Guard::default(), token, quick()).expect("a provider")
     }
+
+    pub(crate) fn provider_guarded(&self, guard: Guard) -> Proxmox {
+        let token = Token::new(TOKEN, SECRET).expect("a token");
+        Proxmox::new(self.settings(), guard, token, quick()).expect("a provider")
+    }
 }
 
 /// Short bounds.

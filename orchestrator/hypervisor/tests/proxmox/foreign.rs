@@ -208,5 +208,21 @@ async fn the_privileges_of_the_recipe_are_enough_for_the_whole_life() {
     assert_eq!(provider.recover(&journal.entries(), &journal).await.unwrap().len(), 2);
     assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
     assert_eq!(fake.inventory(), before);
+    let again = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert_eq!(again, vec![], "what is gone is not mistaken for what may not be seen");
     assert_eq!(fake.get("[t['exitstatus'] for t in pve.tasklog if t['exitstatus'] != 'OK']"), json!([]));
+}
+
+#[tokio::test]
+async fn a_vm_under_a_recorded_vmid_that_the_token_may_not_see_is_reported() {
+    let Some(fake) = Fake::start() else { return };
+    grant(&fake, None);
+    let provider = fake.provider_with(|settings| settings.pool = Some("poc".into()));
+    let journal = Memory::default();
+    provision(&provider, 1, 1, &journal).await.unwrap();
+    fake.run("pve.vms.clear()\npve.pools['poc'].clear()\npve.add_vm(9000, 'theirs', node='pve1')");
+    let before = fake.inventory();
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(left[0].object.starts_with("VM 9000") && left[0].reason.contains("Permission check failed"), "{left:#?}");
+    assert_eq!(fake.inventory(), before);
 }

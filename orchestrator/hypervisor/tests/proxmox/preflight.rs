@@ -72,7 +72,7 @@ fn warning<'a>(findings: &'a [Finding], text: &str) -> &'a Finding {
 async fn a_sound_cluster_gives_notes_only_and_nothing_is_changed() {
     let Some(fake) = Fake::start() else { return };
     grant(&fake, None);
-    fake.run("pve.ceph_pools = [{'pool': 2, 'pool_name': 'ceph', 'size': 3, 'min_size': 2, 'type': 'replicated'}]");
+    fake.run("pve.answers['/nodes/{node}/ceph/pool'] = [{'pool': 2, 'pool_name': 'ceph', 'size': 3, 'min_size': 2, 'type': 'replicated'}]");
     let before = fake.inventory();
     let found = findings(&fake.provider_with(in_pool), &deployment(4)).await;
     assert!(found.iter().all(|finding| finding.severity == Severity::Note), "{found:#?}");
