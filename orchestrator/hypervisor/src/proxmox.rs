@@ -65,7 +65,7 @@ impl Proxmox {
             return Err(HypervisorError::Unexpected(format!("target.{field}: {problem}")));
         }
         let client = Client::new(&settings.endpoint, &settings.tls, token, timing)?;
-        let (gate, vmids) = (Gate::new(settings.limits), Vmids::new(settings.vmids));
+        let (gate, vmids) = (Gate::new(settings.limits), Vmids::new(settings.vmids, settings.storage.clone()));
         Ok(Self { client, settings, guard, gate, vmids, known: Known::default() })
     }
 

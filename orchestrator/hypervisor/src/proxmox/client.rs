@@ -58,7 +58,7 @@ struct Complaint {
 
 impl Client {
     pub(super) fn new(endpoint: &str, trust: &Trust, token: Token, timing: Timing) -> Result<Self, HypervisorError> {
-        let base = parse_endpoint(endpoint)?;
+        let base = parse_endpoint(endpoint).map_err(malformed_endpoint)?;
         let http = http_client(tls::config(trust)?, &timing)?;
         let in_flight = Semaphore::new(MAX_CALLS_IN_FLIGHT);
         Ok(Self { inner: Arc::new(Inner { http, base, token, timing, in_flight, calls: AtomicU64::new(0) }) })
@@ -180,7 +180,7 @@ impl Client {
 /// The endpoint is malformed or nothing answers there with TLS.
 pub async fn presented_fingerprint(endpoint: &str) -> Result<Fingerprint, HypervisorError> {
     let (config, seen) = tls::recording()?;
-    let base = parse_endpoint(endpoint)?;
+    let base = parse_endpoint(endpoint).map_err(malformed_endpoint)?;
     let timing = Timing::default();
     let answer = http_client(config, &timing)?.get(base.clone()).timeout(timing.answer).send().await;
     match (seen(), answer) {
@@ -190,10 +190,9 @@ pub async fn presented_fingerprint(endpoint: &str) -> Result<Fingerprint, Hyperv
     }
 }
 
-fn parse_endpoint(endpoint: &str) -> Result<Url, HypervisorError> {
-    let malformed = |why: &str| {
-        HypervisorError::Unexpected(format!("target.endpoint: found {endpoint:?}, expected https://HOST[:PORT]: {why}"))
-    };
+/// The endpoint as a URL, with PVE's port where none is given; an error says what was found and what is expected.
+pub(super) fn parse_endpoint(endpoint: &str) -> Result<Url, String> {
+    let malformed = |why: &str| format!("found {endpoint:?}, expected https://HOST[:PORT]: {why}");
     let mut url = Url::parse(endpoint).map_err(|error| malformed(&error.to_string()))?;
     if url.scheme() != "https" || url.host_str().is_none() {
         return Err(malformed("only https is spoken"));
@@ -206,6 +205,11 @@ fn parse_endpoint(endpoint: &str) -> Result<Url, HypervisorError> {
         url.set_port(Some(8006)).map_err(|()| malformed("the port cannot be set"))?;
     }
     Ok(url)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
+fn malformed_endpoint(problem: String) -> HypervisorError {
+    HypervisorError::Unexpected(format!("target.endpoint: {problem}"))
 }
 
 fn http_client(tls: rustls::ClientConfig, timing: &Timing) -> Result<reqwest::Client, HypervisorError> {
@@ -328,7 +332,7 @@ mod tests {
         assert_eq!(of("https://pve1:443").unwrap(), "https://pve1/");
         assert_eq!(of("https://[fd00::1]:8443/").unwrap(), "https://[fd00::1]:8443/");
         for wrong in ["pve1:8006", "http://pve1", "https://a:b@pve1", "https://pve1/x", "https://"] {
-            assert!(of(wrong).unwrap_err().to_string().contains("target.endpoint"), "{wrong}");
+            assert!(of(wrong).unwrap_err().contains("expected https://HOST"), "{wrong}");
         }
     }
 

@@ -78,8 +78,9 @@ async fn is_free(client: &Client, vmid: &str) -> Result<bool, CallError> {
     }
 }
 
-/// VMIDs that are in use: guests that we may see, and owners of any volume that we may see, on any storage of these nodes.
-pub(super) async fn ids_in_use(client: &Client, nodes: &[String]) -> Result<BTreeSet<u32>, CallError> {
+/// VMIDs that are in use: guests that we may see, and owners of any volume that we may see, on any storage of these nodes. A storage
+/// that does not answer is passed over, unless it is `data`, the one that we make volumes on.
+pub(super) async fn ids_in_use(client: &Client, nodes: &[String], data: &str) -> Result<BTreeSet<u32>, CallError> {
     let mut used: BTreeSet<u32> = guests(client).await?.iter().filter_map(Resource::guest_id).collect();
     let mut looked_through = BTreeSet::new();
     for node in nodes {
@@ -88,7 +89,11 @@ pub(super) async fn ids_in_use(client: &Client, nodes: &[String]) -> Result<BTre
             if seen || !storage.active || !GUEST_CONTENT.iter().any(|content| storage.holds(content)) {
                 continue;
             }
-            used.extend(owners(client, node, &storage.storage).await?);
+            match owners(client, node, &storage.storage).await {
+                Ok(owners) => used.extend(owners),
+                Err(error) if storage.storage == data => return Err(error),
+                Err(error) => tracing::warn!(%error, "the VMIDs of this storage's volumes are not known"),
+            }
             looked_through.insert(storage.storage);
         }
     }
@@ -96,13 +101,8 @@ pub(super) async fn ids_in_use(client: &Client, nodes: &[String]) -> Result<BTre
 }
 
 async fn owners(client: &Client, node: &str, storage: &str) -> Result<Vec<u32>, CallError> {
-    let path = ["nodes", node, "storage", storage, "content"];
-    match client.get::<Vec<Volume>>(&path, &[]).await {
-        Ok(volumes) => Ok(volumes.iter().filter_map(|volume| u32::try_from(volume.vmid?).ok()).collect()),
-        // A storage that went away since it was listed holds nothing that we could collide with.
-        Err(error) if error.words().contains("not online") || error.words().contains("not available") => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+    let volumes: Vec<Volume> = client.get(&["nodes", node, "storage", storage, "content"], &[]).await?;
+    Ok(volumes.iter().filter_map(|volume| u32::try_from(volume.vmid?).ok()).collect())
 }
 
 /// What the cluster offers.

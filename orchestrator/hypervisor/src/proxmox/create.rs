@@ -132,11 +132,21 @@ impl Proxmox {
     ) -> Result<(), HypervisorError> {
         let wrong = |what: &str| HypervisorError::Unexpected(format!("worker {}: {what}", worker.spec.name));
         let vmid: u32 = worker.id.parse().map_err(|_| wrong("its id is not a VMID"))?;
-        let node = worker.spec.host.as_deref().ok_or_else(|| wrong("it has no host"))?;
-        let _leave = self.gate.enter(node, Some(&self.settings.storage)).await;
-        self.switch(vmid, node, &worker.spec.uuid, power, journal)
+        let put_on = worker.spec.host.as_deref().ok_or_else(|| wrong("it has no host"))?;
+        // Somebody may have moved it since it was started.
+        let node = match power {
+            Power::On => put_on.to_owned(),
+            Power::Off => self.node_of(vmid).await?.unwrap_or_else(|| put_on.to_owned()),
+        };
+        let _leave = self.gate.enter(&node, Some(&self.settings.storage)).await;
+        self.switch(vmid, &node, &worker.spec.uuid, power, journal)
             .await
             .map_err(|error| named(&worker.spec.name, error))
+    }
+
+    async fn node_of(&self, vmid: u32) -> Result<Option<String>, HypervisorError> {
+        let guests = cluster::guests(&self.client).await?;
+        Ok(guests.into_iter().find(|guest| guest.guest_id() == Some(vmid)).and_then(|guest| guest.node))
     }
 
     /// Starts or stops a VM. The caller has leave.

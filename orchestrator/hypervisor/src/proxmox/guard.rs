@@ -78,13 +78,17 @@ impl Proxmox {
         let mut reading = GuardReading::default();
         let mut is_ceph = false;
         for node in nodes_in_use(workers, &guests) {
-            if reading.storages.is_empty() || !reading.storages.iter().any(|space| space.name == self.settings.storage)
-            {
+            let vms: Vec<NodeVm> = match self.client.get(&["nodes", &node, "qemu"], &[("full", "1")]).await {
+                Ok(vms) => vms,
+                // Its workers are lost, which their observation tells; the guard goes on for the others.
+                Err(error) if error.is_offline() => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if !reading.storages.iter().any(|space| space.name == self.settings.storage) {
                 let status = cluster::storage(&self.client, &node, &self.settings.storage).await?;
                 is_ceph |= matches!(status.kind.as_str(), "rbd" | "cephfs");
                 reading.storages.push(StorageSpace::of(&node, &self.settings.storage, &status));
             }
-            let vms: Vec<NodeVm> = self.client.get(&["nodes", &node, "qemu"], &[("full", "1")]).await?;
             reading.io_errors.extend(in_error(&vms, workers).into_iter().map(|vmid| (vmid, node.clone())));
         }
         if is_ceph {

@@ -11,8 +11,8 @@ pub(super) fn spread(workers: u32, wanted: Option<&Nodes>, online: &[String]) ->
         None => in_turn(workers, online),
         Some(Nodes::Evenly(nodes)) => in_turn(workers, nodes),
         Some(Nodes::Counts(counts)) => {
-            let sum: u32 = counts.values().sum();
-            if sum != workers {
+            let sum: u64 = counts.values().map(|count| u64::from(*count)).sum();
+            if sum != u64::from(workers) {
                 return Err(format!("target.nodes: the counts add up to {sum}, but there are {workers} workers"));
             }
             let mut left: Vec<(&String, u32)> = counts.iter().map(|(node, count)| (node, *count)).collect();

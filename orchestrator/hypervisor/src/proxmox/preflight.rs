@@ -11,6 +11,9 @@ use super::types::{CephPool, ClusterStatus, Interface, Pool, Resource, StorageSt
 use super::{Nodes, Proxmox, cluster};
 use crate::{Deployment, Finding, HypervisorError, Severity};
 
+/// How PVE words that a privilege is missing.
+const FORBIDDEN: &str = "Permission check failed";
+
 /// What was read of the cluster. What could not be read is none, and why is among the findings.
 #[derive(Default)]
 struct View {
@@ -47,7 +50,12 @@ impl View {
 impl Proxmox {
     pub(super) async fn run_preflight(&self, deployment: &Deployment) -> Result<Vec<Finding>, HypervisorError> {
         let (view, mut findings) = self.view(deployment).await?;
-        findings.extend(checks::all(&view, &self.settings, deployment, self.client.token_id()));
+        let judged = checks::all(&view, &self.settings, deployment, self.client.token_id());
+        if judged.iter().any(|finding| finding.severity == Severity::Blocker && finding.message.contains(" lacks ")) {
+            // What the token may not read follows from what it lacks.
+            findings.retain(|finding| !finding.message.contains(FORBIDDEN));
+        }
+        findings.extend(judged);
         findings.extend(space::all(&view, &self.settings, &self.guard, deployment));
         findings.sort_by_key(|finding| match finding.severity {
             Severity::Blocker => 0,
@@ -84,7 +92,8 @@ impl Proxmox {
         if self.settings.pool.is_some() {
             view.pools = read(self.client.get(&["pools"], &[]).await, &mut findings);
         }
-        view.ids_in_use = read(cluster::ids_in_use(&self.client, &nodes).await, &mut findings).unwrap_or_default();
+        view.ids_in_use = read(cluster::ids_in_use(&self.client, &nodes, &self.settings.storage).await, &mut findings)
+            .unwrap_or_default();
         Ok((view, findings))
     }
 
@@ -105,15 +114,7 @@ impl Proxmox {
     }
 }
 
-/// A read that failed is a finding by itself, unless a privilege is missing: then that is the finding.
+/// A read that failed is a finding.
 fn read<T>(result: Result<T, CallError>, findings: &mut Vec<Finding>) -> Option<T> {
-    match result {
-        Ok(value) => Some(value),
-        Err(error) if error.is_forbidden() => None,
-        Err(error) => {
-            let (message, remedy) = (error.to_string(), error.advice().to_owned());
-            findings.push(Finding { severity: Severity::Blocker, message, remedy });
-            None
-        }
-    }
+    result.map_err(|error| findings.push(checks::blocker(error.to_string(), error.advice()))).ok()
 }

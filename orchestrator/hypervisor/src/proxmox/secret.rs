@@ -57,6 +57,15 @@ fn read_file(path: &Path) -> Result<String, HypervisorError> {
     fs::read_to_string(path).map_err(fail)
 }
 
+/// What is wrong with a token's id.
+pub(super) fn check_id(id: &str) -> Result<(), String> {
+    let (user, name) = id.split_once('!').unwrap_or((id, ""));
+    if !user.contains('@') || name.is_empty() || !id.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'=') {
+        return Err(format!("found {id:?}, expected user@realm!tokenname"));
+    }
+    Ok(())
+}
+
 fn bad(message: impl Into<String>) -> HypervisorError {
     HypervisorError::Unexpected(message.into())
 }
@@ -74,10 +83,7 @@ impl Token {
     /// # Errors
     /// The id has another form, or the secret is empty or holds characters that no header may carry.
     pub fn new(id: &str, secret: &str) -> Result<Self, HypervisorError> {
-        let (user, name) = id.split_once('!').unwrap_or((id, ""));
-        if !user.contains('@') || name.is_empty() || id.contains('=') {
-            return Err(bad(format!("token.id: found {id:?}, expected user@realm!tokenname")));
-        }
+        check_id(id).map_err(|problem| bad(format!("token.id: {problem}")))?;
         if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(bad(format!("token: the secret of {id} is empty or holds characters that no token has")));
         }

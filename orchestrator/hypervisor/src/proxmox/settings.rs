@@ -213,6 +213,17 @@ impl Settings {
                 problems.push((field, problem));
             }
         };
+        if let Err(problem) = super::client::parse_endpoint(&self.endpoint) {
+            check("endpoint", true, problem);
+        }
+        if let Err(problem) = super::secret::check_id(&self.token.id) {
+            check("token.id", true, problem);
+        }
+        let twice = |first, second| format!("{first} and {second} are both set; keep one of them");
+        let TokenSource { secret_env, secret_file, .. } = &self.token;
+        check("token", secret_env.is_some() && secret_file.is_some(), twice("secret_env", "secret_file"));
+        let Trust { ca_file, fingerprint } = &self.tls;
+        check("tls", ca_file.is_some() && fingerprint.is_some(), twice("ca_file", "fingerprint"));
         let named =
             |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
         check("storage", !named(&self.storage), format!("found {:?}, expected a storage's name", self.storage));
@@ -287,6 +298,10 @@ mod tests {
         assert_eq!(plain.problems(), vec![]);
         assert_eq!(plain.vmids, VmidRange { first: 90_000, last: 99_999 });
         for (field, value) in [
+            ("endpoint", serde_json::json!("pve1")),
+            ("token.id", serde_json::json!({"id": "fc"})),
+            ("token", serde_json::json!({"id": "a@pve!b", "secret_env": "X", "secret_file": "/x"})),
+            ("tls", serde_json::json!({"ca_file": "/x", "fingerprint": "00".repeat(32)})),
             ("storage", serde_json::json!("a b")),
             ("iso_storage", serde_json::json!("")),
             ("bridge", serde_json::json!("vmbr0,tag=1")),
@@ -300,7 +315,7 @@ mod tests {
             ("nodes", serde_json::json!({"a": 0})),
         ] {
             let mut wrong = settings();
-            wrong[field] = value;
+            wrong[field.split('.').next().unwrap()] = value;
             let problems = serde_json::from_value::<Settings>(wrong).unwrap().problems();
             assert_eq!(problems.iter().map(|(field, _)| *field).collect::<Vec<_>>(), vec![field]);
         }

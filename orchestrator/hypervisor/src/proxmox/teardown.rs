@@ -49,6 +49,10 @@ impl Proxmox {
         let mut standing = BTreeSet::new();
         for (vm, fate) in ledger.vms.iter().zip(fates) {
             match fate? {
+                // Reported where its creation could not be told.
+                Fate::Left(_) if vm.creation == Creation::Open => {
+                    standing.insert(vm.record.spec.fleet.as_str());
+                }
                 Fate::Gone => gone.push(vm),
                 Fate::Left(reason) => {
                     standing.insert(vm.record.spec.fleet.as_str());
@@ -76,7 +80,7 @@ impl Proxmox {
         journal: &dyn Journal,
     ) -> Result<Fate, HypervisorError> {
         if vm.creation == Creation::Open {
-            return Ok(Fate::Left("whether it was created cannot be told now; try again when its node is back".into()));
+            return Ok(Fate::Left("whether it was created cannot be told".into()));
         }
         let vmid = vm.record.vmid;
         let guest = guests.iter().find(|guest| guest.guest_id() == Some(vmid));

@@ -12,6 +12,8 @@ use crate::HypervisorError;
 
 pub(super) struct Vmids {
     range: VmidRange,
+    /// Storage that volumes are made on.
+    data: String,
     state: Mutex<State>,
 }
 
@@ -24,8 +26,8 @@ struct State {
 }
 
 impl Vmids {
-    pub(super) fn new(range: VmidRange) -> Self {
-        Self { range, state: Mutex::default() }
+    pub(super) fn new(range: VmidRange, data: String) -> Self {
+        Self { range, data, state: Mutex::default() }
     }
 
     /// An id that nobody uses as far as can be seen. PVE decides when the VM is created; then another is taken.
@@ -34,7 +36,7 @@ impl Vmids {
         let fresh = state.view.as_ref().is_some_and(|(read, _)| read.elapsed() < client.timing().vmid_view);
         if !fresh {
             let nodes = cluster::online_nodes(client).await?;
-            state.view = Some((Instant::now(), cluster::ids_in_use(client, &nodes).await?));
+            state.view = Some((Instant::now(), cluster::ids_in_use(client, &nodes, &self.data).await?));
         }
         let used = state.view.as_ref().map(|(_, used)| used);
         let free = (self.range.first..=self.range.last)

@@ -94,3 +94,11 @@ async fn nobody_there_is_said_with_what_to_check() {
     let error = Proxmox::new(settings, Guard::default(), token, quick()).unwrap().inventory().await.unwrap_err();
     assert!(error.to_string().contains("no connection") && error.to_string().contains("target.endpoint"), "{error}");
 }
+
+#[tokio::test]
+async fn a_message_that_stands_in_the_status_line_only_is_shown() {
+    let Some(fake) = Fake::start() else { return };
+    fake.run("pve.terse = True\npve.fail('GET', '/version', 500, 'told as PVE 8 does')");
+    let error = fake.provider().inventory().await.unwrap_err().to_string();
+    assert!(error.contains("PVE answers 500: told as PVE 8 does"), "{error}");
+}

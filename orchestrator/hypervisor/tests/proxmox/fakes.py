@@ -16,6 +16,7 @@ import sys
 import tempfile
 import traceback
 
+from aiohttp import web
 from fakepve import FakePve
 from fakepve import shapes
 from fakepve.certs import make_cert
@@ -49,6 +50,8 @@ class Cluster(FakePve):
         self.answers = {}
         # Nodes that hold a copy of a file on a storage that is not shared: fakepve has one such storage for all nodes.
         self.copies = {}
+        # Messages of errors go into the status line only, as with PVE 8.
+        self.terse = False
         # Share of changes whose answer is lost after they had their effect.
         self.lose_answers = 0.0
         # Requests that carried a token or a ticket.
@@ -139,6 +142,8 @@ class Cluster(FakePve):
             answer = await self._answer_as_set(request, handler, generic, path_node)
         except PveError as e:
             answer = error(e.status, e.message, e.errors)
+        if self.terse and answer.status >= 400:
+            answer = web.json_response({'data': None}, status=answer.status, reason=answer.reason)
         if request.method != 'GET' and self._random.random() < self.lose_answers:
             request.transport.close()
             raise ConnectionResetError('the answer is lost')

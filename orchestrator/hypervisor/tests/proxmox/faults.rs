@@ -193,8 +193,10 @@ async fn a_node_that_goes_offline_in_create_run_and_teardown() {
     fake.run("pve.set_node_offline('pve2')");
     let observed = provider.observe(&workers).await.unwrap();
     assert_eq!(observed[1].state, hypervisor::WorkerState::Unknown);
-    let error = provider.guard(&workers).await.unwrap_err().to_string();
-    assert!(error.contains("No route to host"), "{error}");
+    assert_eq!(provider.guard(&workers).await.unwrap(), vec![]);
+    fake.run("pve.lose_quorum()");
+    assert_eq!(provider.guard(&workers).await.unwrap()[0].limit, "quorum");
+    fake.run("pve.regain_quorum()");
     fake.run("pve.set_node_offline('pve2', False)");
     assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
     assert_eq!(fake.inventory(), before);

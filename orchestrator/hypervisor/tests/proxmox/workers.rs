@@ -1,9 +1,12 @@
 //! Workers from creation to destruction.
 
-use crate::fakes::{Fake, GIB, Memory, image_file, provision, spec};
+use std::time::Instant;
+
 use hypervisor::proxmox::Nodes;
 use hypervisor::{Hypervisor, WorkerState};
 use serde_json::json;
+
+use crate::fakes::{Fake, GIB, Memory, image_file, provision, spec};
 
 #[tokio::test]
 async fn sixteen_workers_over_four_nodes_come_and_go_and_leave_nothing() {
@@ -137,6 +140,8 @@ async fn power_and_whereabouts_are_seen() {
     fake.run("pve.nodes_named('pve1', 'pve2', 'pve3')");
     let (provider, journal) = (fake.provider(), Memory::default());
     let workers = provision(&provider, 4, 1, &journal).await.unwrap();
+    // Also where somebody moved it meanwhile.
+    fake.run(&format!("pve.vm({}).node = 'pve3'", workers[0].id));
     provider.stop_worker(&workers[0], &journal).await.unwrap();
     fake.run("pve.vm(int(9001)).node = 'pve3'\npve.set_node_offline('pve2')");
     let third = workers.iter().position(|worker| worker.spec.host.as_deref() == Some("pve3")).unwrap();
@@ -197,4 +202,36 @@ async fn a_worker_that_no_vm_can_be_is_refused_before_anything_is_sent() {
     }
     assert_eq!(provider.calls(), 0);
     assert_eq!(journal.operations(), 0);
+}
+
+#[tokio::test]
+async fn sixty_four_workers_of_ten_disks_cost_a_few_requests_each() {
+    let Some(fake) = Fake::start() else { return };
+    fake.run("pve.nodes_named('pve1', 'pve2', 'pve3', 'pve4')\npve.storages['ceph'].update(avail=2000 * 2**30, total=2000 * 2**30)");
+    let before = fake.inventory();
+    let (provider, journal) = (fake.provider(), Memory::default());
+    let clock = Instant::now();
+    let mut calls = provider.calls();
+    let mut step = |what: &str, since: &mut Instant| {
+        let (sent, took) = (provider.calls() - calls, since.elapsed());
+        println!(
+            "64 workers of 10 disks, {what}: {:.2} s, {sent} requests, {:.2} a VM",
+            took.as_secs_f64(),
+            f64::from(u32::try_from(sent).unwrap()) / 64.0
+        );
+        (calls, *since) = (provider.calls(), Instant::now());
+        sent
+    };
+    let mut since = clock;
+    let workers = provision(&provider, 64, 10, &journal).await.unwrap();
+    // Create, its task, the configuration; start, its task. For all together: placement, VMIDs in use, the image's way to four nodes.
+    assert!(step("create and start", &mut since) <= 64 * 5 + 40);
+    provider.observe(&workers).await.unwrap();
+    assert_eq!(step("observe", &mut since), 1);
+    provider.guard(&workers).await.unwrap();
+    assert!(step("guard", &mut since) <= 8);
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    // The configuration twice, the state; stop and its task; destroy and its task. For all together: guests, volumes, images.
+    assert!(step("stop and destroy", &mut since) <= 64 * 7 + 30);
+    assert_eq!(fake.inventory(), before);
 }
