@@ -162,4 +162,31 @@ mod tests {
         assert!(may_use_bridge(&permissions(&[("/sdn", &["SDN.Use"], 1)]), "vmbr0"));
         assert!(!may_use_bridge(&permissions(&[("/sdn/zones/lab/poc2", &["SDN.Use"], 1)]), "poc"));
     }
+
+    /// The page that the engineer copies from.
+    const PAGE: &str = include_str!("../../../../docs/proxmox.md");
+
+    #[test]
+    fn the_recipe_grants_exactly_what_is_needed_and_where() {
+        let settings: Settings = serde_json::from_value(serde_json::json!({
+            "endpoint": "https://pve1", "token": { "id": "a@pve!b" },
+            "storage": "ceph", "iso_storage": "local", "bridge": "vmbr0", "pool": "poc",
+        }))
+        .unwrap();
+        let mut needed_by_role: BTreeMap<&str, (String, Vec<&str>)> = BTreeMap::new();
+        for need in needed(&settings) {
+            let (path, privileges) = needed_by_role.entry(need.role).or_insert((need.path.clone(), Vec::new()));
+            assert_eq!(*path, need.path, "one role on one path");
+            privileges.extend(need.privileges);
+            privileges.sort_unstable();
+        }
+        for (role, (path, privileges)) in needed_by_role {
+            let line = PAGE.lines().find(|line| line.starts_with(&format!("pveum role add {role} "))).unwrap();
+            let mut granted: Vec<&str> = line.split('"').nth(1).unwrap().split(' ').collect();
+            granted.sort_unstable();
+            assert_eq!(granted, privileges, "{role}");
+            let grant = PAGE.lines().find(|line| line.trim_end().ends_with(&format!("--roles {role}"))).unwrap();
+            assert_eq!(grant.split_whitespace().nth(3), Some(path.as_str()), "{role}");
+        }
+    }
 }
