@@ -119,7 +119,7 @@ fn refuse_in_use(spec: &DiskSpec) -> Result<(), PrepareError> {
             source: error.source,
         })?;
         let Some(reason) = probed.in_use else { return Ok(()) };
-        if Instant::now() > deadline {
+        if reason != probe::CLAIMED || Instant::now() > deadline {
             let problem = format!("{} must not be written: {reason}", spec.path.display());
             return Err(PrepareError::Disk { disk: spec.id.clone(), problem });
         }
@@ -147,7 +147,7 @@ fn open_file(path: &Path, writes: bool, exclusive: bool, direct: bool) -> io::Re
     }
 }
 
-/// The distinct paths of a job: two disks must not be the same file.
+/// A path that two disks of a job share.
 pub(crate) fn same_path_twice(disks: &[DiskSpec]) -> Option<PathBuf> {
     let mut seen = std::collections::HashSet::new();
     disks

@@ -70,7 +70,7 @@ pub const VERIFY_OUTSTANDING: u32 = 8;
 pub const PREPARE_LIMIT: Duration = Duration::from_secs(60);
 
 /// A thread whose first I/O is later than this after the agreed start makes its first second not whole.
-pub const LATE_START: Duration = Duration::from_millis(50);
+pub const LATE_START: Duration = Duration::from_millis(100);
 
 /// An open loop's I/O is late if it starts later than this after its intended start: what a timer and a system call may take.
 pub const LATE_NS: u64 = 100_000;

@@ -123,21 +123,21 @@ pub(crate) struct LoadThread {
 #[derive(Debug, Clone, Copy, Default)]
 struct Time {
     start: u64,
-    window: Range2,
+    window: Window,
     /// End of the current second.
     boundary: u64,
     cpu_at_window: Option<u64>,
     cpu_in_window: u64,
 }
 
-/// A copyable range.
+/// The window [from, to), ns.
 #[derive(Debug, Clone, Copy, Default)]
-struct Range2 {
+struct Window {
     from: u64,
     to: u64,
 }
 
-impl Range2 {
+impl Window {
     #[inline]
     fn contains(self, ns: u64) -> bool {
         self.from <= ns && ns < self.to
@@ -192,7 +192,7 @@ impl LoadThread {
             let _ = seconds.empty.send(spare());
         }
         let precondition = u64::from(spec.precondition_seconds) * SECOND_NS;
-        let window = Range2 { from: precondition, to: precondition + u64::from(spec.sample_seconds) * SECOND_NS };
+        let window = Window { from: precondition, to: precondition + u64::from(spec.sample_seconds) * SECOND_NS };
         let mut thread = Self {
             ring,
             control,

@@ -116,6 +116,9 @@ fn in_use(path: &Path, metadata: &fs::Metadata, kind: DiskKind) -> io::Result<Op
     }
 }
 
+/// Another process, or a job of this one, has the device open exclusively.
+pub(crate) const CLAIMED: &str = "claimed by another user";
+
 fn block_in_use(path: &Path, device: u64) -> io::Result<Option<String>> {
     if let Some(mount) = mount_of(device)? {
         return Ok(Some(format!("mounted on {mount}")));
@@ -129,7 +132,7 @@ fn block_in_use(path: &Path, device: u64) -> io::Result<Option<String>> {
     }
     let exclusive = fs::OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits().cast_signed()).open(path);
     match exclusive {
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(Some("claimed by another user".to_owned())),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(Some(CLAIMED.to_owned())),
         Err(error) => Err(error),
         Ok(_) => Ok(None),
     }

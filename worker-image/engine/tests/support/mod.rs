@@ -76,7 +76,7 @@ pub(crate) fn run(job: Job) -> Ran {
 pub(crate) fn run_with(job: Job, meanwhile: impl FnOnce(Instant)) -> Ran {
     let prepared = prepare(job).unwrap_or_else(|error| panic!("{error}"));
     let (sender, receiver) = channel();
-    let start = Instant::now() + Duration::from_millis(20);
+    let start = Instant::now() + Duration::from_millis(50);
     let running = prepared.start(start, sender);
     meanwhile(start);
     let outcome = running.join();
