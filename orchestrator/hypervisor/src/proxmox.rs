@@ -3,6 +3,7 @@
 //! Every change is a [`Journal`] entry first; its task's UPID follows while the task runs. A VM is ours where the recorded VMID, the
 //! mark in its description and tags, and its SMBIOS UUID agree. See `docs/proxmox.md` for the engineer's side.
 
+mod change;
 mod client;
 mod cluster;
 mod create;
@@ -131,7 +132,7 @@ impl Hypervisor for Proxmox {
         _bootstrap: &'a Bootstrap,
         journal: &'a dyn Journal,
     ) -> BoxFuture<'a, Result<(), HypervisorError>> {
-        Box::pin(self.power(worker, create::Power::On, journal))
+        Box::pin(self.power(worker, change::Change::Start, journal))
     }
 
     fn stop_worker<'a>(
@@ -139,7 +140,7 @@ impl Hypervisor for Proxmox {
         worker: &'a CreatedWorker,
         journal: &'a dyn Journal,
     ) -> BoxFuture<'a, Result<(), HypervisorError>> {
-        Box::pin(self.power(worker, create::Power::Off, journal))
+        Box::pin(self.power(worker, change::Change::Stop, journal))
     }
 
     fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>> {

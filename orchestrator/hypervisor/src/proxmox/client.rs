@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use super::error::{Again, CallError, Kind};
 use super::secret::Token;
 use super::settings::Timing;
+use super::step::Sending;
 use super::tls::{self, Fingerprint, Trust};
 use crate::HypervisorError;
 
@@ -93,12 +94,13 @@ impl Client {
         }
     }
 
-    /// Changes something; repeated only where it certainly had no effect.
+    /// Changes something; repeated, if at all, only where it certainly had no effect.
     pub(super) async fn change<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &[&str],
         form: &[(String, String)],
+        sending: Sending,
     ) -> Result<T, CallError> {
         let mut repeats = Repeats::new(self.inner.timing);
         loop {
@@ -109,7 +111,7 @@ impl Client {
                 Ok(data) => return Ok(data),
                 Err(error) => error,
             };
-            if !repeats.pause(error.change_again()).await {
+            if sending == Sending::Once || !repeats.pause(error.change_again()).await {
                 return Err(error);
             }
             tracing::debug!(%error, "tried again");

@@ -60,11 +60,24 @@ pub(super) async fn interfaces(client: &Client, node: &str) -> Result<Vec<Interf
 pub(super) async fn config(client: &Client, node: &str, vmid: u32) -> Result<Option<VmConfig>, CallError> {
     let id = vmid.to_string();
     let path = ["nodes", node, "qemu", &id, "config"];
-    match client.get::<serde_json::Map<String, serde_json::Value>>(&path, &[]).await {
-        Ok(config) => Ok(Some(VmConfig::read(&config))),
+    let config = client.get::<serde_json::Map<String, serde_json::Value>>(&path, &[]).await;
+    Ok(unless_absent(client, &id, config).await?.map(|config| VmConfig::read(&config)))
+}
+
+/// Whether a VM is `running` or `stopped`; none where there is no such VM on the node.
+pub(super) async fn status_of(client: &Client, node: &str, vmid: u32) -> Result<Option<String>, CallError> {
+    let id = vmid.to_string();
+    let status = client.get::<serde_json::Value>(&["nodes", node, "qemu", &id, "status", "current"], &[]).await;
+    let status = unless_absent(client, &id, status).await?;
+    Ok(status.map(|status| status["status"].as_str().unwrap_or("running").to_owned()))
+}
+
+/// None where the VM is not there. A token whose privileges come from a pool has none on a VM that does not exist: that reads as a refusal.
+async fn unless_absent<T>(client: &Client, vmid: &str, read: Result<T, CallError>) -> Result<Option<T>, CallError> {
+    match read {
+        Ok(value) => Ok(Some(value)),
         Err(error) if error.is_absent() => Ok(None),
-        // A token whose privileges come from a pool has none on a VM that does not exist: that reads as a refusal.
-        Err(error) if error.is_forbidden() && is_free(client, &id).await? => Ok(None),
+        Err(error) if error.is_forbidden() && is_free(client, vmid).await? => Ok(None),
         Err(error) => Err(error),
     }
 }

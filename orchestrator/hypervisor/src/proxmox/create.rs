@@ -3,20 +3,14 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::step::{self, Came, Step, now};
-use super::vm::{self, VmConfig, VmRecord, VolumeRecord, kinds};
+use super::change::{Change, Changed, Ours};
+use super::step::{self, Came, Sending, Step, now};
+use super::vm::{self, Mark, VmConfig, VmRecord, VolumeRecord, kinds};
 use super::{Proxmox, cluster};
 use crate::{CreatedDisk, CreatedWorker, HypervisorError, Intent, Journal, WorkerSpec};
 
 /// VMIDs tried for one worker while other clients take those that were free.
 const MAX_VMIDS_TRIED: u32 = 32;
-
-/// What to do with a VM's power.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Power {
-    On,
-    Off,
-}
 
 impl Proxmox {
     pub(super) async fn create_vm(
@@ -72,6 +66,8 @@ impl Proxmox {
             vmid: record.vmid,
             task: "qmcreate",
             already: "already exists",
+            // A VMID that was taken meanwhile is refused: nothing of others can be hurt.
+            sending: Sending::UntilTaken,
         };
         let (id, came) = step::perform(&self.client, &self.known, &step, journal).await?;
         match came {
@@ -127,67 +123,31 @@ impl Proxmox {
     pub(super) async fn power(
         &self,
         worker: &CreatedWorker,
-        power: Power,
+        change: Change,
         journal: &dyn Journal,
     ) -> Result<(), HypervisorError> {
         let wrong = |what: &str| HypervisorError::Unexpected(format!("worker {}: {what}", worker.spec.name));
         let vmid: u32 = worker.id.parse().map_err(|_| wrong("its id is not a VMID"))?;
         let put_on = worker.spec.host.as_deref().ok_or_else(|| wrong("it has no host"))?;
         // Somebody may have moved it since it was started.
-        let node = match power {
-            Power::On => put_on.to_owned(),
-            Power::Off => self.node_of(vmid).await?.unwrap_or_else(|| put_on.to_owned()),
+        let node = match change {
+            Change::Start => put_on.to_owned(),
+            Change::Stop | Change::Destroy => self.node_of(vmid).await?.unwrap_or_else(|| put_on.to_owned()),
         };
+        let mark = Mark { fleet: worker.spec.fleet.clone(), vmid, uuid: worker.spec.uuid.to_lowercase() };
+        let ours = Ours { mark, node: &node, forbids: &|_| None };
         let _leave = self.gate.enter(&node, Some(&self.settings.storage)).await;
-        self.switch(vmid, &node, &worker.spec.uuid, power, journal)
-            .await
-            .map_err(|error| named(&worker.spec.name, error))
+        let changed = self.change_ours(&ours, change, journal).await;
+        match changed.map_err(|error| named(&worker.spec.name, error))? {
+            Changed::Done => Ok(()),
+            Changed::Gone => Err(wrong(&format!("VM {vmid} is gone from {node}"))),
+            Changed::Foreign(why) | Changed::Forbidden(why) => Err(wrong(&format!("VM {vmid} on {node}: {why}"))),
+        }
     }
 
     async fn node_of(&self, vmid: u32) -> Result<Option<String>, HypervisorError> {
         let guests = cluster::guests(&self.client).await?;
         Ok(guests.into_iter().find(|guest| guest.guest_id() == Some(vmid)).and_then(|guest| guest.node))
-    }
-
-    /// Starts or stops a VM. The caller has leave.
-    pub(super) async fn switch(
-        &self,
-        vmid: u32,
-        node: &str,
-        uuid: &str,
-        power: Power,
-        journal: &dyn Journal,
-    ) -> Result<(), HypervisorError> {
-        let id_text = vmid.to_string();
-        let (kind, action, task, already) = match power {
-            Power::On => (kinds::START, "start", "qmstart", "already running"),
-            Power::Off => (kinds::STOP, "stop", "qmstop", "not running"),
-        };
-        let step = Step {
-            intent: intent(kind, &id_text, json!({ "vmid": vmid, "node": node, "uuid": uuid, "at": now() })),
-            method: Method::POST,
-            path: vec!["nodes", node, "qemu", &id_text, "status", action],
-            form: Vec::new(),
-            node,
-            vmid,
-            task,
-            already,
-        };
-        let (id, came) = step::perform(&self.client, &self.known, &step, journal).await?;
-        match came {
-            Came::Well { warnings } => journal.outcome(id, true, json!({ "warnings": warnings })).await?,
-            Came::Already(error) => journal.outcome(id, true, json!({ "already": error.to_string() })).await?,
-            Came::Refused(error) => {
-                journal.outcome(id, false, json!({ "error": error.to_string() })).await?;
-                return Err(error);
-            }
-            Came::Failed(failure) => {
-                journal.outcome(id, false, json!({ "error": failure.to_string() })).await?;
-                return Err(failure.into());
-            }
-            Came::Unknown(error) => return Err(error),
-        }
-        Ok(())
     }
 }
 

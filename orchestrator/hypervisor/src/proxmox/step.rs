@@ -32,6 +32,16 @@ pub(super) struct Step<'a> {
     pub(super) task: &'a str,
     /// Words of a refusal that say that the effect is there already.
     pub(super) already: &'a str,
+    pub(super) sending: Sending,
+}
+
+/// How often a call is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sending {
+    /// Once: the caller looks at the object again before it tries again.
+    Once,
+    /// Again while it certainly had no effect.
+    UntilTaken,
 }
 
 /// How a step ended.
@@ -76,6 +86,7 @@ pub(super) async fn perform(
     journal: &dyn Journal,
 ) -> Result<(i64, Came), JournalError> {
     let id = journal.intent(step.intent.clone()).await?;
+    let again = step.sending == Sending::UntilTaken;
     let mut lock_repeats = 0;
     let mut pause = client.timing().retry_first;
     loop {
@@ -90,7 +101,9 @@ pub(super) async fn perform(
             Ok(Ended::Failed(failure)) if failure.words.contains(step.already) => {
                 return Ok((id, Came::Already(failure.into())));
             }
-            Ok(Ended::Failed(failure)) if is_lock_timeout(&failure.words) && lock_repeats < MAX_LOCK_REPEATS => {
+            Ok(Ended::Failed(failure))
+                if again && is_lock_timeout(&failure.words) && lock_repeats < MAX_LOCK_REPEATS =>
+            {
                 lock_repeats += 1;
                 tokio::time::sleep(jittered(pause)).await;
                 pause = (pause * 2).min(client.timing().retry_longest);
@@ -111,7 +124,7 @@ async fn call(client: &Client, known: &Known, step: &Step<'_>) -> Called {
     let mut sends = 0;
     loop {
         let sent = now();
-        let error = match client.change::<String>(step.method.clone(), &step.path, &step.form).await {
+        let error = match client.change::<String>(step.method.clone(), &step.path, &step.form, step.sending).await {
             Ok(text) => match text.parse::<Upid>() {
                 Ok(upid) => return Called::Task(upid),
                 Err(error) => return Called::Ended(Came::Unknown(HypervisorError::Unexpected(error))),
@@ -124,7 +137,7 @@ async fn call(client: &Client, known: &Known, step: &Step<'_>) -> Called {
         tracing::warn!(%error, "the answer was lost; looking for what it did");
         match lost(client, known, step, sent).await {
             Ok(Some(upid)) => return Called::Task(upid),
-            Ok(None) if sends + 1 < MAX_SENDS => sends += 1,
+            Ok(None) if step.sending == Sending::UntilTaken && sends + 1 < MAX_SENDS => sends += 1,
             Ok(None) => return Called::Ended(Came::Unknown(error.into())),
             Err(error) => return Called::Ended(Came::Unknown(error.into())),
         }

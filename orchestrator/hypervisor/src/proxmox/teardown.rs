@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use reqwest::Method;
 use serde_json::json;
 
-use super::create::{Power, intent};
+use super::change::{Change, Changed, Ours};
+use super::create::intent;
 use super::error::CallError;
 use super::ledger::{Creation, Ledger, Upload, Vm};
 use super::recover::some_at_a_time;
-use super::step::{self, Came, MAX_SENDS, Step, now};
+use super::step::{MAX_SENDS, Sending, now};
 use super::task::{self, Upid};
 use super::types::{Resource, Volume};
 use super::vm::{self, VmConfig, VolumeRecord, kinds};
@@ -84,71 +85,31 @@ impl Proxmox {
         }
         let vmid = vm.record.vmid;
         let guest = guests.iter().find(|guest| guest.guest_id() == Some(vmid));
-        // PVE takes some seconds to show a new VM in the cluster's list: its own node knows at once.
-        let node = guest.and_then(|guest| guest.node.as_deref()).unwrap_or(&vm.record.node);
         if guest.is_some_and(|guest| guest.kind != "qemu") {
             return Ok(foreign(vm, "a container has its VMID".into()));
         }
+        // It may have been moved.
+        let node = guest.and_then(|guest| guest.node.as_deref()).unwrap_or(&vm.record.node);
+        let forbids = |config: &VmConfig| obstacle(vm, config);
+        let ours = Ours { mark: vm.record.mark(), node, forbids: &forbids };
         let _leave = self.gate.enter(node, Some(&vm.record.storage)).await;
-        let Some(config) = cluster::config(&self.client, node, vmid).await? else { return Ok(Fate::Gone) };
-        if let Some(why) = vm::disagreement(&vm.record.mark(), &config) {
-            return Ok(foreign(vm, why));
-        }
-        if let Some(why) = obstacle(vm, &config) {
-            return Ok(Fate::Left(why));
-        }
-        if self.is_running(node, vmid).await? {
-            self.switch(vmid, node, &vm.record.spec.uuid, Power::Off, journal).await?;
-            // Stopping took its time: look again before what cannot be undone.
-            let Some(config) = cluster::config(&self.client, node, vmid).await? else { return Ok(Fate::Gone) };
-            if let Some(why) = vm::disagreement(&vm.record.mark(), &config).or_else(|| obstacle(vm, &config)) {
-                return Ok(Fate::Left(why));
+        if cluster::status_of(&self.client, node, vmid).await?.is_some_and(|status| status != "stopped") {
+            match self.change_ours(&ours, Change::Stop, journal).await? {
+                Changed::Done => {}
+                Changed::Gone => return Ok(Fate::Gone),
+                Changed::Foreign(why) => return Ok(foreign(vm, why)),
+                Changed::Forbidden(why) => return Ok(Fate::Left(why)),
             }
         }
-        self.destroy_vm(vm, node, journal).await
-    }
-
-    async fn is_running(&self, node: &str, vmid: u32) -> Result<bool, HypervisorError> {
-        let path = ["nodes", node, "qemu", &vmid.to_string(), "status", "current"];
-        let status: serde_json::Value = self.client.get(&path, &[]).await?;
-        Ok(status["status"] != "stopped")
-    }
-
-    async fn destroy_vm(&self, vm: &Vm, node: &str, journal: &dyn Journal) -> Result<Fate, HypervisorError> {
-        let vmid = vm.record.vmid;
-        let id_text = vmid.to_string();
-        let details = json!({ "vmid": vmid, "node": node, "uuid": vm.record.spec.uuid, "at": now() });
-        let step = Step {
-            intent: intent(kinds::DESTROY, &id_text, details),
-            method: Method::DELETE,
-            path: vec!["nodes", node, "qemu", &id_text],
-            // Never destroy-unreferenced-disks: it would free any volume of this id on any storage.
-            form: vec![("purge".into(), "1".into())],
-            node,
-            vmid,
-            task: "qmdestroy",
-            already: "does not exist",
-        };
-        let (id, came) = step::perform(&self.client, &self.known, &step, journal).await?;
-        match came {
-            Came::Well { warnings } => journal.outcome(id, true, json!({ "warnings": warnings })).await?,
-            Came::Already(error) => journal.outcome(id, true, json!({ "already": error.to_string() })).await?,
-            // Refused because an earlier sending did it, and a token has no privileges on what is gone.
-            Came::Refused(error) if matches!(cluster::config(&self.client, node, vmid).await, Ok(None)) => {
-                journal.outcome(id, true, json!({ "already": error.to_string() })).await?;
+        match self.change_ours(&ours, Change::Destroy, journal).await? {
+            Changed::Done => {
+                self.vmids.give_back(vmid).await;
+                Ok(Fate::Gone)
             }
-            Came::Refused(error) => {
-                journal.outcome(id, false, json!({ "error": error.to_string() })).await?;
-                return Ok(Fate::Left(error.to_string()));
-            }
-            Came::Failed(failure) => {
-                journal.outcome(id, false, json!({ "error": failure.to_string() })).await?;
-                return Ok(Fate::Left(HypervisorError::from(failure).to_string()));
-            }
-            Came::Unknown(error) => return Ok(Fate::Left(error.to_string())),
+            Changed::Gone => Ok(Fate::Gone),
+            Changed::Foreign(why) => Ok(foreign(vm, why)),
+            Changed::Forbidden(why) => Ok(Fate::Left(why)),
         }
-        self.vmids.give_back(vmid).await;
-        Ok(Fate::Gone)
     }
 
     /// Recorded volumes whose VM is gone: a destruction that met an error leaves some.
@@ -300,7 +261,7 @@ impl Proxmox {
         let path = ["nodes", node, "storage", storage, "content", volid];
         let mut sends = 1;
         let deleted = loop {
-            match self.client.change::<Option<String>>(Method::DELETE, &path, &[]).await {
+            match self.client.change::<Option<String>>(Method::DELETE, &path, &[], Sending::UntilTaken).await {
                 Ok(None) => break Ok(()),
                 Ok(Some(upid)) => {
                     journal.task(id, json!({ "upid": upid })).await?;

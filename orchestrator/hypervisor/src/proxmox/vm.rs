@@ -11,6 +11,8 @@ use crate::{Effect, WorkerSpec};
 pub const MAX_DISKS: usize = 31;
 /// Longest serial that a SCSI disk of QEMU shows.
 pub const MAX_SERIAL_BYTES: usize = 20;
+/// Longest id of a fleet: a UUID and the number of its deployment fit.
+const MAX_FLEET_BYTES: usize = 64;
 /// Longest name of a VM, as of a DNS label.
 const MAX_NAME_BYTES: usize = 63;
 /// First words of the line that marks a VM as ours.
@@ -94,8 +96,11 @@ pub(super) fn problem(spec: &WorkerSpec) -> Option<String> {
         return Some(format!("disks: found {}, allowed are 1 to {MAX_DISKS}", spec.disks.len()));
     }
     let fleet_ok = spec.fleet.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    if spec.fleet.is_empty() || spec.fleet.len() > 40 || !fleet_ok {
-        return Some(format!("fleet: found {:?}, allowed are 1 to 40 letters, digits, - and _", spec.fleet));
+    if spec.fleet.is_empty() || spec.fleet.len() > MAX_FLEET_BYTES || !fleet_ok {
+        return Some(format!(
+            "fleet: found {:?}, allowed are 1 to {MAX_FLEET_BYTES} letters, digits, - and _",
+            spec.fleet
+        ));
     }
     let wrong = spec.disks.iter().find(|disk| !serial_ok(&disk.serial))?;
     Some(format!("serial: found {:?}, allowed are 1 to {MAX_SERIAL_BYTES} letters, digits, -, _ and .", wrong.serial))

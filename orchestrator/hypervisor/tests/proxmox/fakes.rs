@@ -68,7 +68,7 @@ impl Fake {
     /// None, with a line that says so, where fakepve is not installed.
     pub(crate) fn start() -> Option<Self> {
         let Some(new) = ask(&json!({ "new": {} })) else {
-            println!("SKIPPED: fakepve is not installed in tests/.venv (tests/run installs it)");
+            println!("skipped: fakepve is not installed in tests/.venv (tests/run installs it)");
             return None;
         };
         let text = |key: &str| new[key].as_str().expect("a string").to_owned();

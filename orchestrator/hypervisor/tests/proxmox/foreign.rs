@@ -3,7 +3,7 @@
 use hypervisor::Hypervisor;
 use serde_json::json;
 
-use crate::fakes::{Fake, Memory, provision, spec};
+use crate::fakes::{Fake, Memory, bootstrap, provision, spec};
 use crate::preflight::grant;
 
 #[tokio::test]
@@ -225,4 +225,45 @@ async fn a_vm_under_a_recorded_vmid_that_the_token_may_not_see_is_reported() {
     let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
     assert!(left[0].object.starts_with("VM 9000") && left[0].reason.contains("Permission check failed"), "{left:#?}");
     assert_eq!(fake.inventory(), before);
+}
+
+#[tokio::test]
+async fn power_of_a_vm_that_took_a_workers_vmid_is_not_touched() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = (fake.provider(), Memory::default());
+    let workers = provision(&provider, 2, 1, &journal).await.unwrap();
+    fake.run(
+        "pve.vms.clear()\npve.add_vm(9000, 'theirs', node='pve1', status='running')\n\
+         pve.add_vm(9001, 'theirs', node='pve2', status='stopped')",
+    );
+    let before = fake.inventory();
+    let of = |id: &str| workers.iter().find(|worker| worker.id == id).unwrap();
+    let error = provider.stop_worker(of("9000"), &journal).await.unwrap_err().to_string();
+    assert!(error.contains("VM 9000 on pve1: its SMBIOS UUID"), "{error}");
+    let error = provider.start_worker(of("9001"), &bootstrap(), &journal).await.unwrap_err().to_string();
+    assert!(error.contains("VM 9001 on pve2: its SMBIOS UUID"), "{error}");
+    assert_eq!(fake.inventory(), before);
+}
+
+#[tokio::test]
+async fn a_vm_that_takes_the_vmid_while_a_lock_is_waited_for_is_not_destroyed() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = (fake.provider(), Memory::default());
+    let workers = provision(&provider, 1, 1, &journal).await.unwrap();
+    provider.stop_worker(&workers[0], &journal).await.unwrap();
+    // Somebody else's task holds the lock; when it is over, ours is gone and theirs is there.
+    fake.run(
+        "def replace():\n\
+         \x20 pve.release_config_lock(9000)\n\
+         \x20 pve.vms.clear()\n\
+         \x20 pve.add_vm(9000, 'theirs', node='pve1', config={'scsi0': 'ceph:vm-9000-disk-0,size=3G'})\n\
+         asyncio.ensure_future(pve.hold_config_lock(9000, None))\n\
+         asyncio.get_event_loop().call_later(0.3, replace)",
+    );
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(left[0].object.starts_with("VM 9000") && left[0].reason.contains("SMBIOS UUID"), "{left:#?}");
+    assert_eq!(fake.get("[vm.name for vm in pve.vms]"), json!(["theirs"]));
+    assert_eq!(fake.get("sorted(pve.storages['ceph']['volumes'])"), json!(["vm-9000-disk-0"]));
+    let tried = "sum(1 for t in pve.tasklog if t['type'] == 'qmdestroy' and \"can't lock\" in t['exitstatus'])";
+    assert!(fake.get(tried).as_u64().unwrap() >= 1, "the lock was met");
 }

@@ -224,14 +224,14 @@ async fn sixty_four_workers_of_ten_disks_cost_a_few_requests_each() {
     };
     let mut since = clock;
     let workers = provision(&provider, 64, 10, &journal).await.unwrap();
-    // Create, its task, the configuration; start, its task. For all together: placement, VMIDs in use, the image's way to four nodes.
-    assert!(step("create and start", &mut since) <= 64 * 5 + 40);
+    // Create, its task, the configuration; the configuration, start, its task. For all together: placement, VMIDs in use, the image's way to four nodes.
+    assert!(step("create and start", &mut since) <= 64 * 6 + 40);
     provider.observe(&workers).await.unwrap();
     assert_eq!(step("observe", &mut since), 1);
     provider.guard(&workers).await.unwrap();
     assert!(step("guard", &mut since) <= 8);
     assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
-    // The configuration twice, the state; stop and its task; destroy and its task. For all together: guests, volumes, images.
+    // The state; the configuration, stop, its task; the configuration, destroy, its task. For all together: guests, volumes, images.
     assert!(step("stop and destroy", &mut since) <= 64 * 7 + 30);
     assert_eq!(fake.inventory(), before);
 }
