@@ -1,0 +1,84 @@
+//! Stands in for the worker agent in the image's boot tests: started as the agent is, it tells a plain HTTP listener what it sees and
+//! then does what the answer says, which no real agent would: crash, end, or crash the kernel.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    loop {
+        for url in arguments.windows(2).filter(|pair| pair[0] == "--url").map(|pair| &pair[1]) {
+            match call(url, &arguments) {
+                Ok(order) => return obey(&order),
+                Err(error) => eprintln!("cannot reach {url}: {error}"),
+            }
+        }
+        thread::sleep(RETRY);
+    }
+}
+
+/// Sends the report; answers the body's first word.
+fn call(url: &str, arguments: &[String]) -> std::io::Result<String> {
+    let authority = url.split('/').nth(2).unwrap_or_default();
+    let address: SocketAddr = authority.parse().map_err(std::io::Error::other)?;
+    let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+    let body = report(arguments);
+    write!(stream, "POST /stand-in HTTP/1.1\r\nHost: {authority}\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.rsplit("\r\n\r\n").next().unwrap_or_default().trim().to_owned())
+}
+
+/// A line a fact.
+fn report(arguments: &[String]) -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let names = |dir: &str| {
+        let mut names: Vec<String> =
+            fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name().to_string_lossy().into()).collect();
+        names.sort();
+        names
+    };
+    let mut report = format!("arguments {}\n", arguments.join(" "));
+    let token = std::env::var("FOURCORNERS_WORKER_TOKEN").unwrap_or_default();
+    let _ = writeln!(report, "token {token}");
+    let _ = writeln!(report, "uuid {}", read("/sys/class/dmi/id/product_uuid"));
+    let _ = writeln!(report, "uptime {}", read("/proc/uptime"));
+    for line in read("/proc/meminfo").lines().take(3) {
+        let _ = writeln!(report, "{line}");
+    }
+    for name in names("/sys/block").iter().filter(|name| name.starts_with("sd") || name.starts_with("vd")) {
+        let serial = fs::read(format!("/sys/block/{name}/device/vpd_pg80")).unwrap_or_default();
+        let serial = String::from_utf8_lossy(serial.get(4..).unwrap_or_default()).trim().to_owned();
+        let _ = writeln!(report, "disk {name} {} {serial}", read(&format!("/sys/block/{name}/size")));
+    }
+    for name in names("/sys/class/net").iter().filter(|name| *name != "lo") {
+        let mac = read(&format!("/sys/class/net/{name}/address"));
+        let _ = writeln!(report, "net {name} {mac} mtu {}", read(&format!("/sys/class/net/{name}/mtu")));
+    }
+    report
+}
+
+fn obey(order: &str) -> ExitCode {
+    eprintln!("the orchestrator says {order:?}");
+    match order {
+        "crash" => std::process::abort(),
+        "end" => ExitCode::SUCCESS,
+        "crash-kernel" => {
+            let crashed = fs::write("/proc/sysrq-trigger", "c");
+            eprintln!("the kernel did not crash: {crashed:?}");
+            ExitCode::FAILURE
+        }
+        _ => {
+            thread::sleep(Duration::from_secs(3600));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The machine: file systems, drivers, identity, random numbers, power.
+
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io::Write;
+use std::thread::{self, JoinHandle};
+
+use rustix::mount::{MountFlags, mount};
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::system::{RebootCommand, finit_module, reboot, sethostname, sysinfo, uname};
+
+/// Mounts what every program expects; answers what failed.
+pub(crate) fn mount_all() -> Vec<String> {
+    let kinds = [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tmpfs", "/run"), ("tmpfs", "/tmp")];
+    let mut problems: Vec<String> = kinds
+        .into_iter()
+        .filter_map(|(kind, at)| {
+            let mounted = mount(kind, at, kind, MountFlags::NOSUID, None::<&CStr>);
+            mounted.err().map(|error| format!("cannot mount {at}: {error}"))
+        })
+        .collect();
+    problems.extend(fs::create_dir_all("/run/lease").err().map(|error| format!("cannot create /run/lease: {error}")));
+    problems.extend(sethostname(b"fourcorners-worker").err().map(|error| format!("cannot set the host name: {error}")));
+    problems
+}
+
+/// Loads the image's modules, each after those it needs; answers what failed.
+pub(crate) fn load_modules() -> Vec<String> {
+    let list = match fs::read_to_string("/lib/modules/at-boot") {
+        Ok(list) => list,
+        Err(error) => return vec![format!("cannot read the list of modules: {error}")],
+    };
+    list.lines().filter_map(|file| load(file).err().map(|error| format!("cannot load {file}: {error}"))).collect()
+}
+
+fn load(file: &str) -> std::io::Result<()> {
+    // Without this, disks go on appearing after the driver is loaded, and nobody can say when there are no more.
+    let parameters = if file == "scsi_mod.ko" { c"scan=sync" } else { c"" };
+    match finit_module(File::open(format!("/lib/modules/{file}"))?, parameters, 0) {
+        // A driver for another hypervisor finds nothing to drive.
+        Ok(()) | Err(rustix::io::Errno::NODEV | rustix::io::Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Who this machine is.
+pub(crate) struct Identity {
+    /// SMBIOS UUID, lower case; none where the hypervisor gives none.
+    pub(crate) uuid: Option<String>,
+    pub(crate) vendor: String,
+    pub(crate) cpus: usize,
+    pub(crate) memory_mib: u64,
+    pub(crate) kernel: String,
+}
+
+pub(crate) fn identity() -> Identity {
+    let dmi = |name: &str| fs::read_to_string(format!("/sys/class/dmi/id/{name}")).map(|text| text.trim().to_owned());
+    let info = sysinfo();
+    // Two machine words of different widths on different architectures; no memory is that large.
+    let memory = u64::try_from(info.totalram).unwrap_or(u64::MAX).saturating_mul(info.mem_unit.into());
+    Identity {
+        uuid: dmi("product_uuid").ok().filter(|uuid| !uuid.is_empty()).map(|uuid| uuid.to_lowercase()),
+        vendor: [dmi("sys_vendor"), dmi("product_name")].into_iter().flatten().collect::<Vec<_>>().join(" "),
+        cpus: thread::available_parallelism().map_or(1, usize::from),
+        memory_mib: memory >> 20,
+        kernel: uname().release().to_string_lossy().into_owned(),
+    }
+}
+
+/// Waits for the kernel's random numbers on a thread that ends when they are ready. The blocking call is what makes the kernel
+/// gather entropy (from timing jitter) where there is no hardware source; asking whether it is ready would not.
+pub(crate) fn entropy() -> JoinHandle<()> {
+    thread::spawn(|| while getrandom(&mut [0_u8; 1], GetRandomFlags::empty()).is_err() {})
+}
+
+/// Turns the machine off; if the kernel refuses, ends: then the kernel panics and starts again.
+pub(crate) fn power_off() -> ! {
+    rustix::fs::sync();
+    let refused = reboot(RebootCommand::PowerOff);
+    let _ = writeln!(std::io::stderr(), "cannot power off: {refused:?}");
+    std::process::exit(1)
+}
