@@ -41,8 +41,12 @@ fn call(url: &str, arguments: &[String]) -> std::io::Result<String> {
 fn report(arguments: &[String]) -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let names = |dir: &str| {
-        let mut names: Vec<String> =
-            fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name().to_string_lossy().into()).collect();
+        let mut names: Vec<String> = fs::read_dir(dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into())
+            .collect();
         names.sort();
         names
     };

@@ -51,8 +51,12 @@ impl Settling {
 }
 
 fn entries(dir: &str) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     names.sort_by_key(|name| (name.len(), name.clone()));
     names
 }
@@ -65,7 +69,11 @@ fn found() -> Vec<(String, u64)> {
         let sectors = fs::read_to_string(format!("/sys/block/{name}/size")).ok();
         sectors.and_then(|sectors| sectors.trim().parse::<u64>().ok()).unwrap_or(0) * SECTOR_BYTES
     };
-    entries("/sys/block").into_iter().filter(|name| is_device(name) && is_disk(name)).map(|name| (name.clone(), size(&name))).collect()
+    entries("/sys/block")
+        .into_iter()
+        .filter(|name| is_device(name) && is_disk(name))
+        .map(|name| (name.clone(), size(&name)))
+        .collect()
 }
 
 fn awaited() -> usize {

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::thread::{self, JoinHandle};
 
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::system::{RebootCommand, finit_module, reboot, sethostname, sysinfo, uname};
@@ -30,16 +31,34 @@ pub(crate) fn load_modules() -> Vec<String> {
         Ok(list) => list,
         Err(error) => return vec![format!("cannot read the list of modules: {error}")],
     };
-    list.lines().filter_map(|file| load(file).err().map(|error| format!("cannot load {file}: {error}"))).collect()
+    let mut absent = false;
+    let mut problems = Vec::new();
+    for file in list.lines() {
+        match load(file) {
+            Ok(()) => {}
+            // A driver for another hypervisor finds nothing to drive, and those that need it miss its symbols.
+            Err(LoadError::Kernel(Errno::NODEV)) => absent = true,
+            Err(LoadError::Kernel(Errno::NOENT)) if absent => {}
+            Err(error) => problems.push(format!("cannot load {file}: {error:?}")),
+        }
+    }
+    problems
 }
 
-fn load(file: &str) -> std::io::Result<()> {
+#[derive(Debug)]
+#[expect(dead_code, reason = "the console shows it through Debug")]
+enum LoadError {
+    File(std::io::Error),
+    Kernel(Errno),
+}
+
+fn load(file: &str) -> Result<(), LoadError> {
     // Without this, disks go on appearing after the driver is loaded, and nobody can say when there are no more.
     let parameters = if file == "scsi_mod.ko" { c"scan=sync" } else { c"" };
-    match finit_module(File::open(format!("/lib/modules/{file}"))?, parameters, 0) {
-        // A driver for another hypervisor finds nothing to drive.
-        Ok(()) | Err(rustix::io::Errno::NODEV | rustix::io::Errno::EXIST) => Ok(()),
-        Err(error) => Err(error.into()),
+    let opened = File::open(format!("/lib/modules/{file}")).map_err(LoadError::File)?;
+    match finit_module(opened, parameters, 0) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(LoadError::Kernel(error)),
     }
 }
 

@@ -51,7 +51,10 @@ fn bootstrap() -> Result<Bootstrap, String> {
     let bytes = fs::read(&path).map_err(|error| format!("{path} cannot be read: {error}"))?;
     match slot::decode(&bytes) {
         Ok(Some(bootstrap)) => Ok(bootstrap),
-        Ok(None) => Err("this image is not personalised: it does not know its orchestrator (fourcorners image personalise)".into()),
+        Ok(None) => {
+            Err("this image is not personalised: it does not know its orchestrator (fourcorners image personalise)"
+                .into())
+        }
         Err(error) => Err(error.to_string()),
     }
 }

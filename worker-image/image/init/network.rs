@@ -47,8 +47,8 @@ enum State {
     Idle { until: Instant },
     /// A DHCP client runs; since when without a lease.
     Dhcp { since: Instant },
-    /// A static address is being probed.
-    Probing,
+    /// A static address is being probed; who answered the last time, if any.
+    Probing { before: Option<String> },
     /// Another machine answered for the static address.
     Conflict { by: String, until: Instant },
     /// It has an address.
@@ -69,7 +69,12 @@ fn lease(text: &str) -> Option<Lease> {
     let mut fields = text.split_whitespace();
     let (address, prefix, router) = (fields.next()?, fields.next()?, fields.next()?);
     let known = |field: &str| (field != "-").then(|| field.to_owned());
-    Some(Lease { address: known(address)?, prefix: known(prefix).unwrap_or_else(|| "?".into()), router: known(router), how: "DHCP" })
+    Some(Lease {
+        address: known(address)?,
+        prefix: known(prefix).unwrap_or_else(|| "?".into()),
+        router: known(router),
+        how: "DHCP",
+    })
 }
 
 /// Who answered a probe: `Unicast reply from 192.0.2.7 [52:54:00:00:00:07] 0.5ms`.
@@ -103,7 +108,8 @@ impl Network {
         self.looked = Some(Instant::now());
         for name in names() {
             if !self.interfaces.contains_key(&name) {
-                let interface = Interface::new(&name, self.addressing.as_ref(), FIRST_METRIC + self.interfaces.len(), self.mtu);
+                let interface =
+                    Interface::new(&name, self.addressing.as_ref(), FIRST_METRIC + self.interfaces.len(), self.mtu);
                 self.interfaces.insert(name, interface);
             }
         }
@@ -192,10 +198,27 @@ impl Interface {
         match self.wanted {
             Some(StaticAddress { address, .. }) => {
                 // Duplicate address detection: the sender's address is 0.0.0.0, so that nobody's tables change.
-                command.args(["arping", "-D", "-c", "3", "-w", "3", "-I", name, &address.to_string()]).stdout(Stdio::piped());
+                command
+                    .args(["arping", "-D", "-c", "3", "-w", "3", "-I", name, &address.to_string()])
+                    .stdout(Stdio::piped());
             }
             None => {
-                command.args(["udhcpc", "-f", "-i", name, "-s", "/etc/dhcp-lease", "-O", "mtu", "-t", "4", "-T", "1", "-A", "2"]);
+                command.args([
+                    "udhcpc",
+                    "-f",
+                    "-i",
+                    name,
+                    "-s",
+                    "/etc/dhcp-lease",
+                    "-O",
+                    "mtu",
+                    "-t",
+                    "4",
+                    "-T",
+                    "1",
+                    "-A",
+                    "2",
+                ]);
                 command.env("METRIC", self.metric.to_string()).stdout(Stdio::null());
                 if let Some(mtu) = mtu {
                     command.env("FIXED_MTU", mtu.to_string());
@@ -207,7 +230,11 @@ impl Interface {
                 self.child = Some(child.id());
                 self.output = child.stdout.take();
                 self.problem = None;
-                self.state = if self.wanted.is_some() { State::Probing } else { State::Dhcp { since: Instant::now() } };
+                self.state = match (&self.wanted, &self.state) {
+                    (None, _) => State::Dhcp { since: Instant::now() },
+                    (Some(_), State::Conflict { by, .. }) => State::Probing { before: Some(by.clone()) },
+                    (Some(_), _) => State::Probing { before: None },
+                };
             }
             Err(error) => self.fail(format!("busybox cannot be started: {error}")),
         }
@@ -264,8 +291,8 @@ impl Interface {
             (_, State::Idle { .. }) => "is being set up".into(),
             (_, State::Dhcp { since }) if since.elapsed() > NO_DHCP_AFTER => "NO DHCP server answers".into(),
             (_, State::Dhcp { .. }) => "asks for an address (DHCP)".into(),
-            (_, State::Probing) => format!("probes its static address {}", self.wanted_address()),
-            (_, State::Conflict { by, .. }) => {
+            (_, State::Probing { before: None }) => format!("probes its static address {}", self.wanted_address()),
+            (_, State::Conflict { by, .. } | State::Probing { before: Some(by) }) => {
                 format!("CONFLICT: {by} has {}: not used", self.wanted_address())
             }
             (_, State::Ready(lease)) => {
@@ -293,7 +320,10 @@ mod tests {
     #[test]
     fn a_lease_without_router_or_prefix_is_a_lease() {
         let full = lease("10.0.2.15 24 10.0.2.2 1400\n").unwrap();
-        assert_eq!((full.address.as_str(), full.prefix.as_str(), full.router.as_deref()), ("10.0.2.15", "24", Some("10.0.2.2")));
+        assert_eq!(
+            (full.address.as_str(), full.prefix.as_str(), full.router.as_deref()),
+            ("10.0.2.15", "24", Some("10.0.2.2"))
+        );
         assert_eq!(lease("10.0.2.15 - - -").unwrap().router, None);
         assert_eq!(lease(""), None);
         assert_eq!(lease("10.0.2.15"), None);

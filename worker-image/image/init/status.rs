@@ -29,7 +29,7 @@ impl fmt::Display for Status<'_> {
         writeln!(f, "Fourcorners worker: generates storage load for a test. Nothing to log in to.")?;
         writeln!(f, "  image      not signed: Secure Boot has to be off; kernel {kernel}")?;
         writeln!(f, "  machine    UUID {uuid}")?;
-        writeln!(f, "             {vendor}, {cpus} CPUs, {memory_mib} MiB of memory")?;
+        writeln!(f, "             {vendor}, {cpus} CPU{}, {memory_mib} MiB of memory", plural(*cpus))?;
         for line in self.interfaces {
             writeln!(f, "  network    {line}")?;
         }
@@ -56,13 +56,13 @@ impl fmt::Display for Status<'_> {
     }
 }
 
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
 fn disks(disks: &Disks) -> String {
-    let named: Vec<String> = disks
-        .found
-        .iter()
-        .take(DISKS_NAMED)
-        .map(|(name, bytes)| format!("{name} {} MiB", bytes >> 20))
-        .collect();
+    let named: Vec<String> =
+        disks.found.iter().take(DISKS_NAMED).map(|(name, bytes)| format!("{name} {} MiB", bytes >> 20)).collect();
     let mut text = match disks.found.len() {
         0 => "none".to_owned(),
         count if count > DISKS_NAMED => format!("{count}: {}, ...", named.join(", ")),
@@ -100,7 +100,8 @@ mod tests {
             mtu: None,
             static_addressing: None,
         };
-        let disks = Disks { settled: true, found: (0..31).map(|at| (format!("sd{at}"), 64 << 20)).collect(), awaited: 0 };
+        let disks =
+            Disks { settled: true, found: (0..31).map(|at| (format!("sd{at}"), 64 << 20)).collect(), awaited: 0 };
         let text = Status {
             identity: &identity(),
             bootstrap: Ok(&bootstrap),
@@ -110,7 +111,8 @@ mod tests {
             agent: Some("is running".into()),
         }
         .to_string();
-        for wanted in ["Secure Boot has to be off", "UUID 6a1c", "no link", "31: sd0 64 MiB", "wss://192.0.2.1:7443/a"] {
+        for wanted in ["Secure Boot has to be off", "UUID 6a1c", "no link", "31: sd0 64 MiB", "wss://192.0.2.1:7443/a"]
+        {
             assert!(text.contains(wanted), "{wanted} is missing in {text}");
         }
         assert!(!text.contains("s3cret"));

@@ -167,7 +167,8 @@ impl StaticAddressing {
         }
         let host_mask = u32::MAX >> self.prefix;
         let network = u32::from(self.ranges[0].first_address) & !host_mask;
-        let is_host = |bits: u32| bits & !host_mask == network && bits & host_mask != 0 && bits & host_mask != host_mask;
+        let is_host =
+            |bits: u32| bits & !host_mask == network && bits & host_mask != 0 && bits & host_mask != host_mask;
         let mut seen: Vec<([Mac; 2], [u32; 2])> = Vec::new();
         for (at, range) in self.ranges.iter().enumerate() {
             let here = |part: &str| format!("ranges[{at}].{part}");

@@ -94,7 +94,9 @@ pub enum BuildError {
         output: String,
     },
     /// A program for the image is not static.
-    #[error("{path}: it needs {interpreter}, which the image has not; build it static (RUSTFLAGS='-C target-feature=+crt-static')")]
+    #[error(
+        "{path}: it needs {interpreter}, which the image has not; build it static (RUSTFLAGS='-C target-feature=+crt-static')"
+    )]
     NotStatic {
         /// The program.
         path: PathBuf,
@@ -162,7 +164,11 @@ pub fn build(options: &BuildOptions) -> Result<BuildReport, BuildError> {
     };
     let initramfs = initramfs::assemble(&packages.root, &modules, worker, init, source_date_epoch)?;
     let iso = work.path().join("worker.iso");
-    boot::make_iso(&boot::Parts { packages: &packages, vmlinuz: &vmlinuz, initramfs: &initramfs, manifest: &manifest }, work.path(), &iso)?;
+    boot::make_iso(
+        &boot::Parts { packages: &packages, vmlinuz: &vmlinuz, initramfs: &initramfs, manifest: &manifest },
+        work.path(),
+        &iso,
+    )?;
     finish(&iso, options, manifest)
 }
 

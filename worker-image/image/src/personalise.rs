@@ -35,7 +35,9 @@ pub enum PersonaliseError {
         iso: PathBuf,
     },
     /// Not one of ours, or damaged.
-    #[error("{iso}: the marker of the bootstrap slot occurs {count} times where it must occur once; build the image again")]
+    #[error(
+        "{iso}: the marker of the bootstrap slot occurs {count} times where it must occur once; build the image again"
+    )]
     ManySlots {
         /// The file.
         iso: PathBuf,
@@ -80,7 +82,8 @@ fn io_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Person
 /// See [`PersonaliseError`]; then `iso_out` is as it was.
 pub fn personalise(iso_in: &Path, iso_out: &Path, bootstrap: &Bootstrap) -> Result<(), PersonaliseError> {
     let dir = iso_out.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut copy = tempfile::NamedTempFile::new_in(dir).map_err(io_error(iso_out, "cannot create the personal image"))?;
+    let mut copy =
+        tempfile::NamedTempFile::new_in(dir).map_err(io_error(iso_out, "cannot create the personal image"))?;
     personalise_into(iso_in, copy.as_file_mut(), bootstrap)?;
     copy.persist(iso_out).map_err(|error| io_error(iso_out, "cannot replace it")(error.error))?;
     Ok(())

@@ -14,7 +14,8 @@ const GRUB_CONFIG: &str = include_str!("../../boot/grub.cfg");
 /// Built into GRUB's core: finds the ISO by a file that only it has, then reads its configuration.
 const GRUB_EARLY: &str = include_str!("../../boot/early.cfg");
 /// GRUB modules on both platforms: all that the two configurations use.
-const GRUB_COMMON: [&str; 8] = ["configfile", "echo", "iso9660", "linux", "minicmd", "normal", "search", "search_fs_file"];
+const GRUB_COMMON: [&str; 8] =
+    ["configfile", "echo", "iso9660", "linux", "minicmd", "normal", "search", "search_fs_file"];
 const GRUB_BIOS: [&str; 4] = ["biosdisk", "part_msdos", "part_gpt", "reboot"];
 const GRUB_EFI: [&str; 6] = ["all_video", "efi_gop", "efi_uga", "part_gpt", "part_msdos", "fat"];
 /// Volume name of the ISO, at most 32 characters of A-Z, 0-9 and _.
@@ -103,7 +104,16 @@ fn arguments(texts: &[&str]) -> Vec<OsString> {
 fn fat_image(work: &Path, efi: &Path, out: &Path, epoch: u32) -> Result<(), BuildError> {
     let out = out.as_os_str();
     let (size, serial) = (FAT_KIB.to_string(), format!("0x{FAT_SERIAL}"));
-    let args = ["-i".as_ref(), out, "-C".as_ref(), "-f".as_ref(), size.as_ref(), "-N".as_ref(), serial.as_ref(), "::".as_ref()];
+    let args = [
+        "-i".as_ref(),
+        out,
+        "-C".as_ref(),
+        "-f".as_ref(),
+        size.as_ref(),
+        "-N".as_ref(),
+        serial.as_ref(),
+        "::".as_ref(),
+    ];
     tools::run("mformat", &args, work, epoch)?;
     tools::run("mmd", &["-i".as_ref(), out, "::/EFI".as_ref(), "::/EFI/BOOT".as_ref()], work, epoch)?;
     let to = "::/EFI/BOOT/BOOTX64.EFI";
@@ -112,8 +122,19 @@ fn fat_image(work: &Path, efi: &Path, out: &Path, epoch: u32) -> Result<(), Buil
 
 fn xorriso(tree: &Path, mbr: &Path, iso: &Path, work: &Path, epoch: u32) -> Result<(), BuildError> {
     let date = format!("={epoch}");
-    let mut args = arguments(&["-as", "mkisofs", "-quiet", "-volid", VOLUME, "-appid", "FOURCORNERS", "-rational-rock"]);
-    args.extend(arguments(&["-uid", "0", "-gid", "0", "-b", "boot/grub/bios.img", "-no-emul-boot", "-boot-load-size", "4"]));
+    let mut args =
+        arguments(&["-as", "mkisofs", "-quiet", "-volid", VOLUME, "-appid", "FOURCORNERS", "-rational-rock"]);
+    args.extend(arguments(&[
+        "-uid",
+        "0",
+        "-gid",
+        "0",
+        "-b",
+        "boot/grub/bios.img",
+        "-no-emul-boot",
+        "-boot-load-size",
+        "4",
+    ]));
     args.extend(arguments(&["-boot-info-table", "--grub2-boot-info", "-eltorito-alt-boot", "-e", "boot/grub/efi.img"]));
     args.extend(arguments(&["-no-emul-boot", "-isohybrid-gpt-basdat", "--gpt_disk_guid", DISK_GUID]));
     args.extend(arguments(&["--set_all_file_dates", &date, "--grub2-mbr"]));

@@ -34,8 +34,8 @@ const AT_BOOT: [&str; 13] = [
 const ON_DEMAND: [&str; 2] = ["null_blk", "scsi_debug"];
 /// Commands of busybox that init and the DHCP script use, and a shell's usual ones for whoever looks at a worker.
 const APPLETS: [&str; 22] = [
-    "sh", "ls", "cat", "dmesg", "ps", "ip", "ifconfig", "route", "ping", "arping", "udhcpc", "mount", "umount", "lsmod", "insmod",
-    "free", "top", "kill", "reboot", "poweroff", "sleep", "uname",
+    "sh", "ls", "cat", "dmesg", "ps", "ip", "ifconfig", "route", "ping", "arping", "udhcpc", "mount", "umount",
+    "lsmod", "insmod", "free", "top", "kill", "reboot", "poweroff", "sleep", "uname",
 ];
 
 /// A kernel module.

@@ -47,7 +47,7 @@ impl Packages {
 pub(super) fn unpack(options: &BuildOptions, work: &Path) -> Result<Packages, BuildError> {
     let debs = match &options.debs {
         Some(dir) => pick(dir)?,
-        None => download(&options.cache_dir)?,
+        None => download(&options.cache_dir, work)?,
     };
     let root = work.join("packages");
     let mut used = Vec::new();
@@ -99,13 +99,13 @@ fn pick(dir: &Path) -> Result<Vec<PathBuf>, BuildError> {
 }
 
 /// Downloads what is not in the cache. Needs no root; apt checks each package's digest.
-fn download(cache: &Path) -> Result<Vec<PathBuf>, BuildError> {
+fn download(cache: &Path, work: &Path) -> Result<Vec<PathBuf>, BuildError> {
     fs::create_dir_all(cache).map_err(BuildError::io(cache))?;
     let cache = fs::canonicalize(cache).map_err(BuildError::io(cache))?;
     let mut debs = Vec::new();
     let kernel = current_kernel(&cache)?;
     for package in std::iter::once(kernel.as_str()).chain(OTHERS) {
-        debs.push(fetch(package, &cache)?);
+        debs.push(fetch(package, &cache, work)?);
     }
     Ok(debs)
 }
@@ -129,10 +129,10 @@ fn current_kernel(cache: &Path) -> Result<String, BuildError> {
     })
 }
 
-fn fetch(package: &str, cache: &Path) -> Result<PathBuf, BuildError> {
+fn fetch(package: &str, cache: &Path, work: &Path) -> Result<PathBuf, BuildError> {
     let unavailable = |error| unavailable(package, &error);
-    // One line: 'URI' FILE SIZE DIGEST.
-    let said = tools::run("apt-get", &["download", "--print-uris", package], cache, 0).map_err(unavailable)?;
+    // One line: 'URI' FILE SIZE DIGEST. Asked in a directory without the file, or apt says nothing.
+    let said = tools::run("apt-get", &["download", "--print-uris", package], work, 0).map_err(unavailable)?;
     let mut fields = said.lines().last().unwrap_or("").split(' ').skip(1);
     let (Some(file), Some(size)) = (fields.next(), fields.next().and_then(|size| size.parse::<u64>().ok())) else {
         return Err(BuildError::Package { package: package.into(), problem: format!("apt answered {said:?}") });
