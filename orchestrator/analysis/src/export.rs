@@ -106,6 +106,9 @@ pub struct Case {
     pub seconds: Vec<Second>,
     /// The same for preconditioning.
     pub precondition_seconds: Vec<Second>,
+    /// Whether preconditioning reached a steady state; null while the case goes on.
+    #[serde(default)]
+    pub steady_state: Option<SteadyState>,
     /// Each worker.
     pub per_worker: Vec<PerWorker>,
     /// Each data disk.
@@ -214,6 +217,25 @@ pub struct SecondOp {
     pub p99_us: f64,
     /// Largest latency, µs.
     pub max_us: f64,
+}
+
+/// Verdict on the end of preconditioning, by the SNIA window: the last five rounds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SteadyState {
+    /// `achieved`, `not-achieved` or `not-evaluated`.
+    pub verdict: String,
+    /// Why it was not achieved or not evaluated.
+    pub reason: Option<String>,
+    /// Length of a round, seconds.
+    pub round_seconds: u32,
+    /// Mean IOPS (reads and writes) of each of the last five rounds; empty where not evaluated.
+    pub round_iops: Vec<f64>,
+    /// Mean of the rounds.
+    pub mean_iops: Option<f64>,
+    /// (largest round - smallest round) / mean, percent; at most 20 where steady.
+    pub range_percent: Option<f64>,
+    /// Rise or fall of the least-squares line across the rounds / mean, percent; at most 10 where steady.
+    pub excursion_percent: Option<f64>,
 }
 
 /// One worker's figures.

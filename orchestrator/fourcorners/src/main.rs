@@ -1,2 +1,54 @@
-//! Fourcorners: a virtual-cluster storage test orchestrator.
-fn main() {}
+//! Fourcorners: a virtual-cluster storage test orchestrator. One binary, a file a subcommand.
+
+mod check;
+mod cli;
+mod execute;
+mod export;
+mod plan_file;
+mod progress;
+mod runs;
+mod serve;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use tracing_subscriber::EnvFilter;
+
+/// Exit status of a run that ended, but is not complete.
+const NOT_COMPLETE: u8 = 3;
+/// Exit status of a cancelled run, as a shell reports an interrupt.
+const CANCELLED: u8 = 130;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // Quiet by default: what a person must see is printed by the subcommands; FOURCORNERS_LOG=debug shows more.
+    let filter = EnvFilter::try_from_env("FOURCORNERS_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    match dispatch(cli).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    let data_dir = cli.data_dir;
+    match cli.command {
+        Command::Demo(args) => execute::demo(&data_dir, &args.after).await,
+        Command::Check(args) => check::check(&data_dir, &args).await,
+        Command::Run(args) => execute::run(&data_dir, &args.plan, &args.after).await,
+        Command::Runs(args) => runs::list(&data_dir, &args).await,
+        Command::Show(args) => runs::show(&data_dir, &args).await,
+        Command::Export(args) => export::export(&data_dir, &args).await,
+        Command::Serve(args) => serve::serve(&data_dir, &args).await,
+        Command::Worker(args) => {
+            worker::run(args).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

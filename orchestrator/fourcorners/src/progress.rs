@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::table::thousands;
 
 /// Between two lines where there is no terminal.
-const LINE_EVERY: Duration = Duration::from_secs(5);
+const LINE_EVERY: Duration = Duration::from_secs(2);
 /// Steps of the bar.
 const BAR_STEPS: u64 = 1_000;
 
@@ -44,11 +44,17 @@ async fn lines(mut progress: watch::Receiver<Progress>) {
 }
 
 fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:24.cyan/dim} {percent:>3} % {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style = ProgressStyle::with_template("{bar:24.cyan/dim} {percent:>3} % {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::with_draw_target(Some(BAR_STEPS), ProgressDrawTarget::stderr()).with_style(style)
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a clamped share of 1,000")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a clamped share of 1,000"
+)]
 fn share_of(steps: u64, fraction: f64) -> u64 {
     (steps as f64 * fraction.clamp(0.0, 1.0)) as u64
 }

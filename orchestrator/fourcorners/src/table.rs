@@ -3,14 +3,15 @@
 use analysis::export::{Case, Export, Op};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-const HEADER: [&str; 11] = ["footprint", "workload", "op", "IOPS", "MiB/s", "mean", "p50", "p99", "p99.9", "max", "case"];
+const HEADER: [&str; 11] =
+    ["footprint", "workload", "op", "IOPS", "MiB/s", "mean", "p50", "p99", "p99.9", "max", "case"];
 /// Columns that hold numbers.
 const NUMBERS: std::ops::RangeInclusive<usize> = 3..=9;
 
 /// Renders a run: its state, the table of cases, and every caveat.
 pub(crate) fn render(export: &Export) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(HEADER);
+    table.load_style(presets::UTF8_NO_BORDERS).set_header(HEADER);
     for column in NUMBERS {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);

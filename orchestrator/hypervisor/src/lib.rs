@@ -10,7 +10,7 @@ mod model;
 use std::future::Future;
 use std::pin::Pin;
 
-pub use journal::{Journal, JournalEntry, JournalError};
+pub use journal::{Effect, Intent, Journal, JournalEntry, JournalError, Outcome};
 pub use model::*;
 
 /// A boxed future, so that providers can be chosen at run time.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use hypervisor::local::Local;
 use hypervisor::{
-    Bootstrap, BoxFuture, Deployment, DiskSpec, Hypervisor, Journal, JournalEntry, JournalError, Severity, WorkerSpec,
-    WorkerState,
+    Bootstrap, BoxFuture, Deployment, DiskSpec, Hypervisor, Intent, Journal, JournalEntry, JournalError, Outcome,
+    Severity, WorkerSpec, WorkerState,
 };
 
 #[derive(Default)]
@@ -26,21 +26,25 @@ impl Memory {
 }
 
 impl Journal for Memory {
-    fn intent<'a>(&'a self, kind: &'a str, intent: serde_json::Value) -> BoxFuture<'a, Result<i64, JournalError>> {
+    fn intent(&self, intent: Intent) -> BoxFuture<'_, Result<i64, JournalError>> {
         Box::pin(async move {
             if self.refuses {
                 return Err(JournalError("disk full".into()));
             }
             let mut entries = self.entries.lock().unwrap();
             let id = i64::try_from(entries.len()).unwrap();
-            entries.push(JournalEntry { id, kind: kind.into(), intent, outcome: None });
+            entries.push(JournalEntry { id, intent, task: None, outcome: None });
             Ok(id)
         })
     }
 
-    fn outcome<'a>(&'a self, id: i64, outcome: serde_json::Value) -> BoxFuture<'a, Result<(), JournalError>> {
+    fn task(&self, _: i64, task: serde_json::Value) -> BoxFuture<'_, Result<(), JournalError>> {
+        Box::pin(async move { Err(JournalError(format!("this provider has no tasks, but recorded {task}"))) })
+    }
+
+    fn outcome(&self, id: i64, succeeded: bool, details: serde_json::Value) -> BoxFuture<'_, Result<(), JournalError>> {
         Box::pin(async move {
-            self.entries.lock().unwrap()[usize::try_from(id).unwrap()].outcome = Some(outcome);
+            self.entries.lock().unwrap()[usize::try_from(id).unwrap()].outcome = Some(Outcome { succeeded, details });
             Ok(())
         })
     }

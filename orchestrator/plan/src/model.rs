@@ -167,6 +167,11 @@ pub struct Rate {
     pub poisson: bool,
 }
 
+/// The part of each data disk that `footprint_bytes` over `total_disks` (at least 1) use, aligned down to 1 MiB.
+pub(crate) fn region_bytes(footprint_bytes: u64, total_disks: u64) -> u64 {
+    footprint_bytes / total_disks / MIB * MIB
+}
+
 impl TestPlan {
     /// Data disks of all workers together.
     #[must_use]
@@ -177,7 +182,7 @@ impl TestPlan {
     /// The part of each data disk that a footprint uses, bytes: footprint / (workers × disks), aligned down to 1 MiB.
     #[must_use]
     pub fn region_bytes(&self, footprint: &Footprint) -> u64 {
-        footprint.bytes / self.total_disks() / MIB * MIB
+        region_bytes(footprint.bytes, self.total_disks())
     }
 
     /// What a footprint really measures, bytes: region × workers × disks.

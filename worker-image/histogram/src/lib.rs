@@ -4,10 +4,12 @@
 //! [`Latencies`] keeps these beside the histogram. All values are nanoseconds.
 
 mod blob;
+mod recorder;
 
 use hdrhistogram::Histogram;
 
 pub use blob::{BlobError, MAX_BLOB_BYTES};
+pub use recorder::Recorder;
 
 /// Lowest discernible latency, ns: 8 ns steps up to 16 µs, so 0.8 % at 1 µs and 0.08 % at 10 µs.
 pub const LOWEST_NS: u64 = 8;
@@ -113,6 +115,19 @@ impl Latencies {
         self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
         self.over_range += other.over_range;
+    }
+
+    /// Adds `count` latencies to the histogram alone; [`Latencies::add_exact`] adds what belongs beside it.
+    fn add_cell(&mut self, value_ns: u64, count: u64) {
+        self.histogram.record_n(value_ns, count).expect("a recorder has this crate's bounds");
+    }
+
+    fn add_exact(&mut self, count: u64, sum_ns: u64, min_ns: u64, max_ns: u64, over_range: u64) {
+        self.count += count;
+        self.sum_ns = self.sum_ns.saturating_add(sum_ns);
+        self.min_ns = self.min_ns.min(min_ns);
+        self.max_ns = self.max_ns.max(max_ns);
+        self.over_range += over_range;
     }
 
     /// The exact figures beside the histogram.

@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use crate::{MAX_DISKS, MAX_MESSAGE_BYTES, OrchestratorMessage, WorkerMessage};
+use crate::{MAX_DISKS, MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, OrchestratorMessage, WorkerMessage};
 
 /// A message that could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +60,21 @@ pub fn decode_from_worker(bytes: &[u8]) -> Result<WorkerMessage, DecodeError> {
     };
     within("disks", disks, MAX_DISKS)?;
     Ok(message)
+}
+
+/// The version that a Hello announces, also where the rest of it is of a version that this program does not know.
+///
+/// # Errors
+/// [`DecodeError`] where it is no message with a `protocol_version`, or larger than [`MAX_HELLO_BYTES`].
+pub fn hello_version(bytes: &[u8]) -> Result<u32, DecodeError> {
+    #[derive(serde::Deserialize)]
+    struct Versioned {
+        protocol_version: u32,
+    }
+    if bytes.len() > MAX_HELLO_BYTES {
+        return Err(DecodeError::BeyondLimit { what: "bytes in a Hello", found: bytes.len(), limit: MAX_HELLO_BYTES });
+    }
+    Ok(decode::<Versioned>(bytes)?.protocol_version)
 }
 
 /// Reads what the orchestrator sent.

@@ -12,7 +12,7 @@
 mod codec;
 mod messages;
 
-pub use codec::{DecodeError, EncodeError, decode_from_orchestrator, decode_from_worker, encode};
+pub use codec::{DecodeError, EncodeError, decode_from_orchestrator, decode_from_worker, encode, hello_version};
 pub use messages::*;
 
 /// The version in the first message of each side. Peers of different versions refuse each other by name.
@@ -31,3 +31,10 @@ pub const MAX_DISKS: usize = 256;
 /// Samples that a worker keeps while nobody acknowledges them: more than a day at one a second. Beyond it the oldest are dropped
 /// and the case is incomplete (a gap is shown as a gap).
 pub const MAX_UNACKNOWLEDGED_SAMPLES: usize = 100_000;
+
+/// Samples that a worker sends ahead of their acknowledgement; the rest wait on the worker. It bounds what a slow store makes the
+/// orchestrator hold in memory.
+pub const MAX_SAMPLES_IN_FLIGHT: usize = 64;
+
+/// The largest [`Hello`], bytes: [`MAX_DISKS`] disks with long paths fit. Until a peer has shown its token, this is the limit.
+pub const MAX_HELLO_BYTES: usize = 256 << 10;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::{CreatedDisk, DiskSpec, HypervisorError, Journal, JournalEntry, LeftAlone};
+use crate::{CreatedDisk, DiskSpec, Effect, HypervisorError, Intent, Journal, JournalEntry, LeftAlone};
 
 /// Kind of the journal entry that records a file's creation.
 const CREATE: &str = "local.create-disk";
@@ -76,15 +76,16 @@ fn nearest_existing(dir: &Path) -> &Path {
 pub(super) async fn create(dir: &Path, disk: &DiskSpec, journal: &dyn Journal) -> Result<CreatedDisk, HypervisorError> {
     fs::create_dir_all(dir).map_err(HypervisorError::io(format!("{}: cannot create the directory", dir.display())))?;
     let path = dir.join(format!("{}.img", disk.serial));
-    let intent = CreateIntent { path: path.clone(), size_bytes: disk.size_bytes };
-    let id = journal.intent(CREATE, json!(intent)).await?;
+    let details = json!(CreateIntent { path: path.clone(), size_bytes: disk.size_bytes });
+    let object = path.display().to_string();
+    let id = journal.intent(Intent { kind: CREATE.into(), effect: Effect::Create, object, details }).await?;
     match create_file(&path, disk.size_bytes) {
         Ok((identity, size_bytes)) => {
-            journal.outcome(id, json!(identity)).await?;
+            journal.outcome(id, true, json!(identity)).await?;
             Ok(CreatedDisk { serial: disk.serial.clone(), size_bytes, path: Some(path) })
         }
         Err(error) => {
-            journal.outcome(id, json!({ "error": error.to_string() })).await?;
+            journal.outcome(id, false, json!({ "error": error.to_string() })).await?;
             Err(HypervisorError::io(format!("{}: cannot create the data disk", path.display()))(error))
         }
     }
@@ -114,7 +115,7 @@ pub(super) async fn delete_recorded(
     journal: &dyn Journal,
 ) -> Result<Vec<LeftAlone>, HypervisorError> {
     let mut left = Vec::new();
-    for entry in recorded.iter().filter(|entry| entry.kind == CREATE) {
+    for entry in recorded.iter().filter(|entry| entry.intent.kind == CREATE) {
         if let Err(reason) = delete(root, entry, journal).await? {
             left.push(reason);
         }
@@ -127,7 +128,7 @@ async fn delete(
     entry: &JournalEntry,
     journal: &dyn Journal,
 ) -> Result<Result<(), LeftAlone>, HypervisorError> {
-    let Ok(CreateIntent { path, size_bytes }) = serde_json::from_value(entry.intent.clone()) else {
+    let Ok(CreateIntent { path, size_bytes }) = serde_json::from_value(entry.intent.details.clone()) else {
         return Ok(Err(LeftAlone {
             object: format!("journal entry {}", entry.id),
             reason: "its intent cannot be read".into(),
@@ -142,7 +143,7 @@ async fn delete(
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(())),
         Err(error) => return left(&format!("it cannot be looked at: {error}")),
     };
-    match entry.outcome.clone().map(serde_json::from_value::<Identity>) {
+    match entry.outcome.clone().map(|outcome| serde_json::from_value::<Identity>(outcome.details)) {
         Some(Ok(identity)) if !metadata.is_file() || identity != Identity::of(&metadata) => {
             return left("another file took its place (its inode is not the recorded one)");
         }
@@ -156,9 +157,12 @@ async fn delete(
         Some(Err(_)) => return left("its creation was recorded as failed, so the file there is not ours"),
         _ => {}
     }
-    let id = journal.intent(DELETE, json!({ "path": path })).await?;
+    let object = path.display().to_string();
+    let id =
+        journal.intent(Intent { kind: DELETE.into(), effect: Effect::Destroy, object, details: json!({}) }).await?;
     let removed = fs::remove_file(&path);
-    journal.outcome(id, json!({ "error": removed.as_ref().err().map(ToString::to_string) })).await?;
+    let error = removed.as_ref().err().map(ToString::to_string);
+    journal.outcome(id, removed.is_ok(), json!({ "error": error })).await?;
     removed.map_err(HypervisorError::io(format!("{}: cannot delete the data disk", path.display())))?;
     if let Some(dir) = path.parent().filter(|dir| *dir != root) {
         // Fails while other disks are still there, and that is right.

@@ -11,10 +11,14 @@ use serde_json::json;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::watch;
 
-use crate::{Bootstrap, CreatedWorker, HypervisorError, Journal, JournalEntry, WorkerState};
+use crate::{Bootstrap, CreatedWorker, Effect, HypervisorError, Intent, Journal, JournalEntry, WorkerState};
 
 /// Kind of the journal entry that records a process.
 const START: &str = "local.start-worker";
+/// Kind of the journal entry that records its end.
+const STOP: &str = "local.stop-worker";
+/// Outcome of a stop without effect.
+const DID_NOT_END: &str = "did not end";
 /// How long a worker may take to end by itself after its standard input closed.
 const END_GRACE: Duration = Duration::from_secs(10);
 /// Environment variable that hands the enrolment token over: a command line is visible to every user.
@@ -53,14 +57,16 @@ impl Processes {
         journal: &dyn Journal,
     ) -> Result<(), HypervisorError> {
         let uuid = &worker.spec.uuid;
-        let id = journal.intent(START, json!({ "worker": worker.spec.name, "uuid": uuid })).await?;
+        let details = json!({ "worker": worker.spec.name, "fleet": worker.spec.fleet });
+        let intent = Intent { kind: START.into(), effect: Effect::Create, object: uuid.clone(), details };
+        let id = journal.intent(intent).await?;
         let log = self.log_path(worker)?;
         let spawned = self.spawn(worker, bootstrap, &log);
         let outcome = match &spawned {
             Ok(child) => json!({ "pid": child.id() }),
             Err(error) => json!({ "error": error.to_string() }),
         };
-        journal.outcome(id, outcome).await?;
+        journal.outcome(id, spawned.is_ok(), outcome).await?;
         let child = spawned.map_err(HypervisorError::io(format!(
             "worker {}: cannot start {}",
             worker.spec.name,
@@ -130,18 +136,19 @@ impl Processes {
         recorded: &[JournalEntry],
         journal: &dyn Journal,
     ) -> Result<(), HypervisorError> {
-        let uuids =
-            recorded.iter().filter(|entry| entry.kind == START).filter_map(|entry| entry.intent["uuid"].as_str());
+        let uuids = recorded.iter().filter(|entry| entry.intent.kind == START).map(|entry| &entry.intent.object);
         let mut ending = Vec::new();
         for uuid in uuids {
             let Some(mut process) = self.lock().remove(uuid) else { continue };
-            let id = journal.intent("local.stop-worker", json!({ "uuid": uuid })).await?;
+            let intent =
+                Intent { kind: STOP.into(), effect: Effect::Destroy, object: uuid.clone(), details: json!({}) };
+            let id = journal.intent(intent).await?;
             drop(process.stdin.take());
             ending.push((id, process));
         }
         for (id, process) in ending {
             let how = end(process).await;
-            journal.outcome(id, json!({ "state": how })).await?;
+            journal.outcome(id, how != DID_NOT_END, json!({ "state": how })).await?;
         }
         Ok(())
     }
@@ -159,7 +166,7 @@ async fn end(mut process: Process) -> &'static str {
     if let Some(kill) = process.kill.take() {
         let _ = kill.send(());
     }
-    if wait_ended(&mut state).await { "killed" } else { "did not end" }
+    if wait_ended(&mut state).await { "killed" } else { DID_NOT_END }
 }
 
 async fn wait_ended(state: &mut watch::Receiver<WorkerState>) -> bool {

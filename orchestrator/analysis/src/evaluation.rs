@@ -1,0 +1,232 @@
+//! The evaluation of a case: cluster figures from merged histograms, second by second and over the window, and the verdict.
+
+use std::collections::BTreeMap;
+
+use worker_protocol::Phase;
+
+use crate::case::{CaseFigures, CaseInput, CaseResult, CaseState, Ending, WorkerInput, WorkerSecond};
+use crate::export::{PerDisk, PerWorker, Second, Unfinished, WorkerCount};
+use crate::totals::{Part, ReadWrite, micros};
+use crate::worker::WorkerView;
+use crate::{clock, steady, warnings};
+
+/// Problems that a reason names before it only counts them.
+const NAMED_PROBLEMS: usize = 5;
+
+/// Evaluates a case. Give it the case, then each second's samples, then take the result:
+///
+/// - Where every worker's figures cover exactly the window, the cluster's are merged from the disks' histograms.
+/// - Where one's do not (it started late, left early, lacks seconds, contradicts itself), the cluster's are merged from the seconds
+///   that all workers measured whole, and the case is incomplete.
+///
+/// It holds a histogram or two a worker, whatever the length of the case.
+pub struct Evaluation {
+    input: CaseInput,
+    views: Vec<WorkerView>,
+    /// The cluster's figures cover the window; else the common seconds.
+    over_window: bool,
+    cluster: ReadWrite,
+    common_seconds: u32,
+    /// Workers without a usable Finished: their own whole seconds.
+    own: BTreeMap<String, (ReadWrite, u32)>,
+    seconds: Vec<Second>,
+    precondition_seconds: Vec<Second>,
+    problems: Vec<String>,
+}
+
+impl Evaluation {
+    /// Judges what each worker delivered.
+    #[must_use]
+    pub fn new(input: CaseInput) -> Self {
+        let views: Vec<WorkerView> = input.workers.iter().map(|worker| WorkerView::of(worker, &input)).collect();
+        let over_window = !views.is_empty() && views.iter().all(WorkerView::covers_window);
+        let mut cluster = ReadWrite::default();
+        if over_window {
+            views.iter().filter_map(|view| view.disks.as_ref()).for_each(|disks| cluster.merge(&disks.merged));
+        }
+        let problems = views.iter().flat_map(|view| view.problems.clone()).collect();
+        Self {
+            input,
+            views,
+            over_window,
+            cluster,
+            common_seconds: 0,
+            own: BTreeMap::new(),
+            seconds: Vec::new(),
+            precondition_seconds: Vec::new(),
+            problems,
+        }
+    }
+
+    /// Merges the samples of one second. Each second is given once, with all its samples, in ascending order within its phase; a
+    /// second that a worker is missing from makes no cluster second.
+    pub fn add_second(&mut self, phase: Phase, second: u32, samples: &[WorkerSecond]) {
+        let mut merged = ReadWrite::default();
+        let mut common = true;
+        for index in 0..self.views.len() {
+            match self.decode(index, phase, second, samples) {
+                Some(totals) => {
+                    merged.merge(&totals);
+                    self.add_own(index, phase, &totals);
+                }
+                None => common = false,
+            }
+        }
+        if common && !self.views.is_empty() {
+            self.add_common(phase, second, &merged);
+        }
+    }
+
+    /// One worker's whole sample of the second, decoded.
+    fn decode(&mut self, index: usize, phase: Phase, second: u32, samples: &[WorkerSecond]) -> Option<ReadWrite> {
+        let worker = &self.input.workers[index].worker;
+        let sample = samples.iter().find(|sample| sample.worker == *worker && sample.whole)?;
+        if phase == Phase::Sample && !self.views[index].whole.contains(&second) {
+            return None;
+        }
+        let part = Part::Sample(sample.number);
+        match ReadWrite::decode(&sample.ops, Some(self.input.block_bytes), worker, &part) {
+            Ok(totals) => Some(totals),
+            Err(error) => {
+                self.problems.push(error.to_string());
+                None
+            }
+        }
+    }
+
+    fn add_own(&mut self, index: usize, phase: Phase, totals: &ReadWrite) {
+        if phase == Phase::Sample && self.views[index].disks.is_none() {
+            let (own, seconds) = self.own.entry(self.input.workers[index].worker.clone()).or_default();
+            own.merge(totals);
+            *seconds += 1;
+        }
+    }
+
+    fn add_common(&mut self, phase: Phase, t: u32, merged: &ReadWrite) {
+        let second = Second { t, read: merged.read.second(), write: merged.write.second() };
+        match phase {
+            Phase::Precondition => self.precondition_seconds.push(second),
+            Phase::Sample => {
+                self.seconds.push(second);
+                self.common_seconds += 1;
+                if !self.over_window {
+                    self.cluster.merge(merged);
+                }
+            }
+        }
+    }
+
+    /// Figures and verdict.
+    #[must_use]
+    pub fn finish(self) -> CaseResult {
+        let window_seconds = self.window_seconds();
+        let ops = self.cluster.figures(window_seconds);
+        let (per_worker, per_disk) = self.parts();
+        let measured_anything = per_worker.iter().any(|part| part.ops.all.is_some());
+        let state = self.state(measured_anything);
+        let mut warnings = warnings::warnings(&self.input);
+        if self.over_window && ops.all.is_none() {
+            warnings.push("no I/O completed in the window".into());
+        }
+        CaseResult {
+            state,
+            reason: self.reason(state),
+            warnings,
+            figures: CaseFigures {
+                workers: WorkerCount { expected: self.input.expected_workers, measured: self.measured() },
+                window_seconds,
+                start_skew_us: clock::start_skew_us(&self.input.workers),
+                clock_drift_us: clock::clock_drift_us(&self.input.workers),
+                unfinished: unfinished(&self.input.workers),
+                ops,
+                per_worker,
+                per_disk,
+                steady_state: (state != CaseState::Running)
+                    .then(|| steady::evaluate(self.input.precondition_seconds, &self.precondition_seconds)),
+            },
+            cluster: self.cluster.encode(),
+            seconds: self.seconds,
+            precondition_seconds: self.precondition_seconds,
+        }
+    }
+
+    fn window_seconds(&self) -> f64 {
+        f64::from(if self.over_window { self.input.sample_seconds } else { self.common_seconds })
+    }
+
+    /// Workers that the cluster's figures contain.
+    fn measured(&self) -> u32 {
+        let workers = u32::try_from(self.views.len()).unwrap_or(u32::MAX);
+        if self.over_window || self.common_seconds > 0 { workers } else { 0 }
+    }
+
+    fn parts(&self) -> (Vec<PerWorker>, Vec<PerDisk>) {
+        let (mut per_worker, mut per_disk) = (Vec::new(), Vec::new());
+        for (input, view) in self.input.workers.iter().zip(&self.views) {
+            let worker = input.worker.clone();
+            if let Some(disks) = &view.disks {
+                let (ops, window_seconds) = (disks.merged.figures(disks.window_seconds), disks.window_seconds);
+                per_worker.push(PerWorker { worker, window_seconds, ops });
+                per_disk.extend(disks.per_disk.iter().cloned());
+            } else if let Some((own, seconds)) = self.own.get(&worker) {
+                let window_seconds = f64::from(*seconds);
+                per_worker.push(PerWorker { worker, window_seconds, ops: own.figures(window_seconds) });
+            }
+        }
+        (per_worker, per_disk)
+    }
+
+    fn lost_before(&self) -> u32 {
+        self.input.expected_workers.saturating_sub(u32::try_from(self.views.len()).unwrap_or(u32::MAX))
+    }
+
+    fn state(&self, measured_anything: bool) -> CaseState {
+        match &self.input.ending {
+            Ending::Running => CaseState::Running,
+            Ending::Cancelled => CaseState::Cancelled,
+            Ending::Ran if self.problems.is_empty() && self.over_window && self.lost_before() == 0 => {
+                CaseState::Complete
+            }
+            Ending::Ran | Ending::Failed(_) if measured_anything || self.over_window => CaseState::Incomplete,
+            Ending::Ran | Ending::Failed(_) => CaseState::Failed,
+        }
+    }
+
+    fn reason(&self, state: CaseState) -> Option<String> {
+        let mut parts = Vec::new();
+        match &self.input.ending {
+            Ending::Cancelled => parts.push("the run was cancelled".to_owned()),
+            Ending::Failed(reason) => parts.push(reason.clone()),
+            Ending::Running | Ending::Ran => {}
+        }
+        if self.lost_before() > 0 {
+            parts.push(format!("{} of {} workers were there", self.views.len(), self.input.expected_workers));
+        }
+        parts.extend(self.problems.iter().take(NAMED_PROBLEMS).cloned());
+        if self.problems.len() > NAMED_PROBLEMS {
+            parts.push(format!("{} more such problems", self.problems.len() - NAMED_PROBLEMS));
+        }
+        if parts.is_empty() {
+            return None;
+        }
+        if !self.over_window && state != CaseState::Running {
+            parts.push(self.coverage());
+        }
+        Some(parts.join("; "))
+    }
+
+    /// What the cluster's figures cover where they do not cover the window.
+    fn coverage(&self) -> String {
+        match self.common_seconds {
+            0 => "no whole second of the window is common to all workers, so the cluster has no figures".into(),
+            seconds => format!("the cluster's figures cover the {seconds} whole s of the window common to all workers"),
+        }
+    }
+}
+
+fn unfinished(workers: &[WorkerInput]) -> Unfinished {
+    let disks = || workers.iter().filter_map(|worker| worker.finished.as_ref()).flat_map(|finished| &finished.disks);
+    let count = disks().fold(0_u64, |sum, disk| sum.saturating_add(disk.unfinished));
+    let oldest = disks().filter(|disk| disk.unfinished > 0).map(|disk| disk.oldest_unfinished_ns).max();
+    Unfinished { count, oldest_us: oldest.map(micros) }
+}

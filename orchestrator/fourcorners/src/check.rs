@@ -1,0 +1,56 @@
+//! `check`: validates a plan and shows what it would do.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use hypervisor::{Deployment, Finding, Hypervisor, Severity};
+use plan::{FillRate, TestPlan};
+use serde_json::json;
+
+use crate::cli::CheckArgs;
+use crate::execute::local_place;
+use crate::plan_file;
+
+pub(crate) async fn check(data_dir: &Path, args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let file = match plan_file::read(&args.plan)? {
+        Ok(file) => file,
+        Err(errors) => {
+            if args.output.json {
+                println!("{}", json!({ "valid": false, "errors": errors }));
+            } else {
+                plan_file::show_errors(&errors);
+            }
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let schedule = plan::schedule(&file.plan, FillRate::assumed());
+    let findings = findings(data_dir, &file.plan).await?;
+    if args.output.json {
+        println!("{}", json!({ "valid": true, "plan": file.plan, "schedule": schedule, "findings": findings }));
+    } else {
+        println!("{}", schedule.render(&file.plan));
+        findings.iter().for_each(show);
+    }
+    let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);
+    Ok(if blocked { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What the place of the workers says to the plan; nothing is changed.
+async fn findings(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Vec<Finding>> {
+    let deployment = Deployment {
+        workers: plan.workers.count,
+        disks_per_worker: plan.workers.disks,
+        disk_bytes: plan.disk_bytes(),
+        vcpus: plan.workers.vcpus,
+        memory_bytes: plan.workers.memory_bytes,
+    };
+    Ok(local_place(data_dir, plan)?.preflight(&deployment).await?)
+}
+
+fn show(finding: &Finding) {
+    let weight = match finding.severity {
+        Severity::Blocker => "blocker",
+        Severity::Warning => "warning",
+    };
+    println!("{weight}: {}\n    what to do: {}", finding.message, finding.remedy);
+}

@@ -1,0 +1,141 @@
+//! `demo` and `run`: a plan from its start to its report.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use hypervisor::local::Local;
+use plan::{Profiles, Target, TestPlan};
+use run::{Place, Progress, Request};
+use store::{DataDir, RunId, Store};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::AfterArgs;
+use crate::{CANCELLED, NOT_COMPLETE, plan_file, progress, serve, table};
+
+pub(crate) async fn demo(data_dir: &Path, after: &AfterArgs) -> anyhow::Result<ExitCode> {
+    let yaml = plan::DEMO_PLAN.to_owned();
+    let plan = plan::parse("the built-in demo plan", &yaml, &Profiles::shipped())?;
+    execute(data_dir, Request { plan, plan_yaml: yaml }, after).await
+}
+
+pub(crate) async fn run(data_dir: &Path, path: &Path, after: &AfterArgs) -> anyhow::Result<ExitCode> {
+    match plan_file::read(path)? {
+        Ok(file) => execute(data_dir, Request { plan: file.plan, plan_yaml: file.yaml }, after).await,
+        Err(errors) => {
+            plan_file::show_errors(&errors);
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// The local provider as a plan asks for it.
+pub(crate) fn local_place(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Local> {
+    let Target::Local(target) = &plan.target;
+    let disk_dir = target.disk_dir.clone().unwrap_or_else(|| data_dir.join("disks"));
+    // The program itself, also where its file was replaced since it started.
+    let program = PathBuf::from("/proc/self/exe");
+    Ok(Local::new(std::path::absolute(disk_dir)?, std::path::absolute(data_dir.join("logs"))?, program))
+}
+
+async fn execute(data_dir: &Path, request: Request, after: &AfterArgs) -> anyhow::Result<ExitCode> {
+    let dir = DataDir::new(data_dir);
+    let _lock = dir.lock()?;
+    // Before hours of load, not after them.
+    let listener = if after.serve { Some(serve::bind(after.listen).await?) } else { None };
+    let store = Store::open(&dir).await?;
+    let hypervisor = local_place(data_dir, &request.plan)?;
+    for ended in run::recover(&store, &hypervisor).await? {
+        eprintln!("Run {ended} of an earlier, killed orchestrator was ended as failed and cleaned up.");
+    }
+    let (progress, watched) = watch::channel(Progress::default());
+    let pages = Pages::open(listener, &store, &watched)?;
+    let id = cancellable(&store, &hypervisor, &request, progress, watched).await?;
+    let export = store.load_export(id).await?;
+    let report = write_report(data_dir, &export)?;
+    if after.json {
+        println!("{}", web::export_json(&export)?);
+    } else {
+        print!("{}", table::render(&export));
+        println!("Report:   {}\nDatabase: {}", report.display(), std::path::absolute(store.file())?.display());
+    }
+    pages.until_interrupted().await?;
+    Ok(exit_code(&export))
+}
+
+/// The web report beside a run and after it, where it was asked for.
+struct Pages {
+    served: Option<(String, CancellationToken, JoinHandle<anyhow::Result<()>>)>,
+}
+
+impl Pages {
+    fn open(
+        listener: Option<TcpListener>,
+        store: &Store,
+        progress: &watch::Receiver<Progress>,
+    ) -> anyhow::Result<Self> {
+        let Some(listener) = listener else { return Ok(Self { served: None }) };
+        let (url, end) = (serve::url(&listener)?, CancellationToken::new());
+        eprintln!("Web report, live: {url}");
+        let served = serve::until(listener, store.clone(), progress.clone(), end.clone().cancelled_owned());
+        Ok(Self { served: Some((url, end, tokio::spawn(served))) })
+    }
+
+    async fn until_interrupted(self) -> anyhow::Result<()> {
+        let Some((url, end, served)) = self.served else { return Ok(()) };
+        eprintln!("Web report: {url} (Ctrl-C ends it)");
+        serve::interrupted().await;
+        end.cancel();
+        served.await.context("the web report")?
+    }
+}
+
+/// Runs with progress on the terminal; an interrupt cancels.
+async fn cancellable(
+    store: &Store,
+    hypervisor: &Local,
+    request: &Request,
+    progress: watch::Sender<Progress>,
+    watched: watch::Receiver<Progress>,
+) -> anyhow::Result<RunId> {
+    let cancel = CancellationToken::new();
+    let interrupts = tokio::spawn(cancel_on_interrupt(cancel.clone()));
+    let shown = tokio::spawn(progress::show(watched));
+    let place = Place { hypervisor, worker_address: IpAddr::V4(Ipv4Addr::LOCALHOST) };
+    let ended = run::execute(store, &place, request, progress, cancel).await;
+    shown.await.context("the progress display")?;
+    interrupts.abort();
+    Ok(ended?)
+}
+
+async fn cancel_on_interrupt(cancel: CancellationToken) {
+    serve::interrupted().await;
+    eprintln!(
+        "\nCancelling: the workers stop, what was measured is kept, disks are removed. Once more to break off at once."
+    );
+    cancel.cancel();
+    serve::interrupted().await;
+    eprintln!("Broken off; the next start cleans up what this run left.");
+    std::process::exit(i32::from(CANCELLED));
+}
+
+fn write_report(data_dir: &Path, export: &analysis::export::Export) -> anyhow::Result<PathBuf> {
+    let dir = data_dir.join("reports");
+    std::fs::create_dir_all(&dir).with_context(|| format!("{}: cannot create the directory", dir.display()))?;
+    let path = std::path::absolute(dir.join(format!("{}.html", export.run.id)))?;
+    std::fs::write(&path, web::report_html(export)?)
+        .with_context(|| format!("{}: cannot write the report", path.display()))?;
+    Ok(path)
+}
+
+fn exit_code(export: &analysis::export::Export) -> ExitCode {
+    match (export.run.complete, export.run.state.as_str()) {
+        (true, _) => ExitCode::SUCCESS,
+        (false, "cancelled") => ExitCode::from(CANCELLED),
+        (false, _) => ExitCode::from(NOT_COMPLETE),
+    }
+}

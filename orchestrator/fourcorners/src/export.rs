@@ -1,0 +1,27 @@
+//! `export`: a run's results as a file.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use store::{DataDir, Store};
+
+use crate::cli::{ExportArgs, Format};
+
+pub(crate) async fn export(data_dir: &Path, args: &ExportArgs) -> anyhow::Result<ExitCode> {
+    let store = Store::open_read_only(&DataDir::new(data_dir)).await?;
+    let export = store.load_export(store.find_run(&args.run).await?).await?;
+    let text = match args.format {
+        Format::Json => web::export_json(&export)?,
+        Format::Csv => web::cases_csv(&export)?,
+        Format::Html => web::report_html(&export)?,
+    };
+    if args.output == Path::new("-") {
+        std::io::stdout().write_all(text.as_bytes()).context("standard output")?;
+    } else {
+        std::fs::write(&args.output, text)
+            .with_context(|| format!("{}: cannot write the export", args.output.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,73 @@
+//! `runs` and `show`: what the store holds.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use comfy_table::{Table, presets};
+use serde_json::json;
+use store::{DataDir, RunSummary, Store};
+
+use crate::cli::{JsonArgs, ShowArgs};
+use crate::table;
+
+/// Runs listed at the most, newest first.
+const MAX_LISTED: u32 = 1_000;
+
+pub(crate) async fn list(data_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode> {
+    let store = Store::open_read_only(&DataDir::new(data_dir)).await?;
+    let runs = store.list_runs(MAX_LISTED).await?;
+    if args.json {
+        println!("{}", json!(runs.iter().map(as_json).collect::<Vec<_>>()));
+    } else {
+        println!("{}", as_table(&runs));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) async fn show(data_dir: &Path, args: &ShowArgs) -> anyhow::Result<ExitCode> {
+    let store = Store::open_read_only(&DataDir::new(data_dir)).await?;
+    let export = store.load_export(store.find_run(&args.run).await?).await?;
+    if args.output.json {
+        println!("{}", web::export_json(&export)?);
+    } else {
+        print!("{}", table::render(&export));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_json(run: &RunSummary) -> serde_json::Value {
+    json!({
+        "id": run.id.to_string(),
+        "name": run.name,
+        "state": run.state.as_str(),
+        "complete": run.complete,
+        "reason": run.reason,
+        "started": run.started,
+        "finished": run.finished,
+        "cases": run.cases,
+        "complete_cases": run.complete_cases,
+    })
+}
+
+fn as_table(runs: &[RunSummary]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_NO_BORDERS).set_header([
+        "run",
+        "name",
+        "state",
+        "complete cases",
+        "started (UTC)",
+        "reason",
+    ]);
+    for run in runs {
+        table.add_row([
+            run.id.to_string(),
+            run.name.clone(),
+            run.state.to_string(),
+            format!("{} of {}", run.complete_cases, run.cases),
+            run.started.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            run.reason.clone().unwrap_or_default(),
+        ]);
+    }
+    table
+}

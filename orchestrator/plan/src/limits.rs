@@ -1,0 +1,86 @@
+//! Named limits of a plan: what is allowed, and why beyond it is refused.
+
+use std::ops::RangeInclusive;
+
+/// Largest plan file, bytes. Real plans are a few KiB; beyond this somebody named the wrong file.
+pub const MAX_YAML_BYTES: usize = 1 << 20;
+
+/// Deepest nesting of lists, and of mappings, in a plan. The deepest field is at level four.
+pub const MAX_NESTING: usize = 16;
+
+/// Values in a plan after its aliases are expanded. Bounds the memory that a few nested aliases could ask for.
+pub const MAX_VALUES: usize = 20_000;
+
+/// Problems listed for one plan; further ones are only counted.
+pub const MAX_PROBLEMS: usize = 100;
+
+/// Characters of the plan's name.
+pub const NAME_CHARS: RangeInclusive<usize> = 1..=100;
+
+/// Characters of a workload's name: it becomes part of file names and links.
+pub const WORKLOAD_NAME_CHARS: RangeInclusive<usize> = 1..=64;
+
+/// Workers. The orchestrator holds a session and a per-second histogram for each.
+pub const WORKERS: RangeInclusive<u64> = 1..=1024;
+
+/// Data disks a worker. A provider may allow fewer (31 on some hypervisors) and says so itself.
+pub const DISKS: RangeInclusive<u64> = 1..=64;
+
+/// Virtual CPUs a worker.
+pub const VCPUS: RangeInclusive<u64> = 1..=128;
+
+/// Memory a worker, bytes: the image runs from memory, so it does not boot below the lower bound.
+pub const MEMORY_BYTES: RangeInclusive<u64> = 512 << 20..=1 << 40;
+
+/// Share of a worker's memory that I/O buffers may take, as a divisor.
+pub const BUFFER_SHARE_OF_MEMORY: u64 = 2;
+
+/// Footprint, bytes, up to 1 EB. The lower bound is a region of 1 MiB a data disk.
+pub const FOOTPRINT_BYTES: RangeInclusive<u64> = 1 << 20..=1_000_000_000_000_000_000;
+
+/// Footprints of a plan.
+pub const FOOTPRINTS: RangeInclusive<usize> = 1..=16;
+
+/// Workloads of a plan.
+pub const WORKLOADS: RangeInclusive<usize> = 1..=64;
+
+/// Bytes an I/O of a workload.
+pub const BLOCK_BYTES: RangeInclusive<u64> = 512..=16 << 20;
+
+/// What a workload's block is a multiple of, bytes: the smallest logical block of a disk.
+pub const BLOCK_STEP: u64 = 512;
+
+/// Bytes a write of the fill: a power of two that divides 1 MiB, so that every region is whole blocks.
+pub const FILL_BLOCK_BYTES: RangeInclusive<u64> = 4096..=1 << 20;
+
+/// I/Os in flight a disk.
+pub const OUTSTANDING: RangeInclusive<u64> = 1..=1024;
+
+/// Sequential streams a disk.
+pub const STREAMS: RangeInclusive<u64> = 1..=256;
+
+/// Read percentage.
+pub const READ_PERCENT: RangeInclusive<u64> = 0..=100;
+
+/// Writes a disk between two flushes.
+pub const FLUSH_EVERY_WRITES: RangeInclusive<u64> = 1..=1_000_000;
+
+/// I/Os a second a disk of an open loop.
+pub const IOPS_PER_DISK: RangeInclusive<f64> = 0.01..=1_000_000.0;
+
+/// Compression and duplication ratios of written data; 1 is incompressible, or all blocks distinct.
+pub const RATIO: RangeInclusive<f64> = 1.0..=100.0;
+
+/// Shares of a hot spot, percent.
+pub const HOT_SPOT_PERCENT: RangeInclusive<f64> = 0.01..=100.0;
+
+const WEEK_SECONDS: u64 = 7 * 24 * 60 * 60;
+
+/// Settling and preconditioning, seconds, up to 7 days.
+pub const PAUSE_SECONDS: RangeInclusive<u64> = 0..=WEEK_SECONDS;
+
+/// Sample, seconds, up to 7 days: per-second series are kept in full.
+pub const SAMPLE_SECONDS: RangeInclusive<u64> = 1..=WEEK_SECONDS;
+
+/// Seed: what the store's signed 64-bit column holds.
+pub const SEED: RangeInclusive<u64> = 0..=i64::MAX.unsigned_abs();

@@ -1,0 +1,224 @@
+//! The plan's fields, each by itself; `check` then holds them against each other.
+
+use std::path::PathBuf;
+
+use crate::check::{self, Parts, PlacedFootprint};
+use crate::decode::{BOOLEAN, Choice, Count, Fields, Refusal, Rule, Seconds, Size, Text, WholeNumber, items, value};
+use crate::limits;
+use crate::model::{Deploy, Footprint, Initialise, LocalTarget, MIB, OnWorkerLoss, Target, TestPlan, Workers};
+use crate::problem::{Problems, Reported};
+use crate::profiles::Profiles;
+use crate::workload::{self, PlacedWorkload};
+use crate::yaml::{Kind, Node};
+
+const FIELDS: [&str; 15] = [
+    "name",
+    "target",
+    "workers",
+    "footprints",
+    "initialise",
+    "fill",
+    "settle",
+    "precondition",
+    "sample",
+    "profile_set",
+    "workloads",
+    "deploy",
+    "on_worker_loss",
+    "read_unwritten",
+    "seed",
+];
+
+/// Virtual CPUs a worker where the plan names none.
+pub(crate) const DEFAULT_VCPUS: u32 = 4;
+
+/// Memory a worker where the plan names none: the image and its buffers leave most of it free.
+pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
+
+/// Writes in flight a disk during the fill where the plan says nothing.
+pub(crate) const DEFAULT_FILL_OUTSTANDING: u32 = 8;
+
+/// Bytes a write during the fill where the plan says nothing.
+pub(crate) const DEFAULT_FILL_BLOCK_BYTES: u64 = MIB;
+
+/// Longest path of a directory, characters.
+const PATH_CHARS: usize = 4096;
+
+const PROFILE_SETS: Choice<'static, &str> = Choice(&[("published", "published"), ("deep", "deep")]);
+
+const PROVIDERS: Choice<'static, ()> = Choice(&[("local", ())]);
+
+pub(crate) const INITIALISE: Choice<'static, Initialise> =
+    Choice(&[("full-write", Initialise::FullWrite), ("zero", Initialise::Zero), ("none", Initialise::None)]);
+
+const DEPLOY: Choice<'static, Deploy> = Choice(&[("once", Deploy::Once), ("per-footprint", Deploy::PerFootprint)]);
+
+const ON_WORKER_LOSS: Choice<'static, OnWorkerLoss> =
+    Choice(&[("fail", OnWorkerLoss::Fail), ("continue", OnWorkerLoss::Continue)]);
+
+/// Reads and checks a whole plan; every problem is in `problems`.
+pub(crate) fn plan(node: &Node, profiles: &Profiles, problems: &mut Problems) -> Result<TestPlan, Reported> {
+    let fields = Fields::of(node, "", &FIELDS, problems)?;
+    let name = fields.required("name", &Text(limits::NAME_CHARS), problems);
+    let target = target(&fields, problems);
+    let workers = workers(&fields, problems);
+    let footprints = footprints(&fields, problems);
+    let initialise = fields.optional("initialise", &INITIALISE, problems);
+    let fill = fill(&fields, problems);
+    let settle = fields.optional("settle", &Seconds(limits::PAUSE_SECONDS), problems);
+    let precondition = fields.required("precondition", &Seconds(limits::PAUSE_SECONDS), problems);
+    let sample = fields.required("sample", &Seconds(limits::SAMPLE_SECONDS), problems);
+    let set = fields.optional("profile_set", &PROFILE_SETS, problems).ok().flatten().unwrap_or("published");
+    let workloads = workloads(&fields, set, profiles, problems);
+    let deploy = fields.optional("deploy", &DEPLOY, problems);
+    let on_worker_loss = fields.optional("on_worker_loss", &ON_WORKER_LOSS, problems);
+    let read_unwritten = fields.optional("read_unwritten", &BOOLEAN, problems);
+    let seed = fields.optional("seed", &WholeNumber(limits::SEED), problems);
+
+    let parts = Parts {
+        fields: &fields,
+        workers: workers.as_ref().ok(),
+        footprints: &footprints.read,
+        workloads: &workloads.read,
+        initialise: initialise.ok().map(|given| given.unwrap_or(Initialise::FullWrite)),
+        read_unwritten: read_unwritten.ok().map(|given| given.unwrap_or(false)),
+        fill: fill.ok(),
+    };
+    check::all(&parts, problems);
+
+    let (fill_outstanding_per_disk, fill_block_bytes) = fill?;
+    Ok(TestPlan {
+        name: name?,
+        target: target?,
+        workers: workers?,
+        footprints: ascending(footprints.all()?),
+        initialise: initialise?.unwrap_or(Initialise::FullWrite),
+        fill_outstanding_per_disk,
+        fill_block_bytes,
+        settle_seconds: settle?.unwrap_or(0),
+        precondition_seconds: precondition?,
+        sample_seconds: sample?,
+        workloads: workloads.all()?.into_iter().map(|placed| placed.workload).collect(),
+        deploy: deploy?.unwrap_or(Deploy::Once),
+        on_worker_loss: on_worker_loss?.unwrap_or(OnWorkerLoss::Fail),
+        read_unwritten: read_unwritten?.unwrap_or(false),
+        seed: seed?,
+    })
+}
+
+/// The items of a list that could be read, and whether that is all of them.
+struct Readable<T> {
+    read: Vec<T>,
+    complete: Result<(), Reported>,
+}
+
+impl<T> Readable<T> {
+    fn none(reported: Reported) -> Self {
+        Self { read: Vec::new(), complete: Err(reported) }
+    }
+
+    fn of(results: impl Iterator<Item = Result<T, Reported>>) -> Self {
+        let mut readable = Self { read: Vec::new(), complete: Ok(()) };
+        for result in results {
+            match result {
+                Ok(item) => readable.read.push(item),
+                Err(reported) => readable.complete = Err(reported),
+            }
+        }
+        readable
+    }
+
+    fn all(self) -> Result<Vec<T>, Reported> {
+        self.complete.map(|()| self.read)
+    }
+}
+
+fn target(fields: &Fields<'_>, problems: &mut Problems) -> Result<Target, Reported> {
+    let node = fields.required_node("target", "{provider: local}", problems)?;
+    let fields = Fields::of(node, "target", &["provider", "disk_dir"], problems)?;
+    let provider = fields.required("provider", &PROVIDERS, problems);
+    let disk_dir = fields.optional("disk_dir", &Text(1..=PATH_CHARS), problems);
+    provider?;
+    Ok(Target::Local(LocalTarget { disk_dir: disk_dir?.map(PathBuf::from) }))
+}
+
+fn workers(fields: &Fields<'_>, problems: &mut Problems) -> Result<Workers, Reported> {
+    let node = fields.required_node("workers", "the fields count, vcpus, memory, disks", problems)?;
+    let fields = Fields::of(node, "workers", &["count", "vcpus", "memory", "disks"], problems)?;
+    let count = fields.required("count", &Count(limits::WORKERS), problems);
+    let vcpus = fields.optional("vcpus", &Count(limits::VCPUS), problems);
+    let memory = fields.optional("memory", &Size { range: limits::MEMORY_BYTES, step: 1 }, problems);
+    let disks = fields.required("disks", &Count(limits::DISKS), problems);
+    Ok(Workers {
+        count: count?,
+        vcpus: vcpus?.unwrap_or(DEFAULT_VCPUS),
+        memory_bytes: memory?.unwrap_or(DEFAULT_MEMORY_BYTES),
+        disks: disks?,
+    })
+}
+
+fn footprints(fields: &Fields<'_>, problems: &mut Problems) -> Readable<PlacedFootprint> {
+    let list = fields
+        .required_node("footprints", "a list of sizes, such as [1.6TB, 8TB]", problems)
+        .and_then(|node| items(node, "footprints", limits::FOOTPRINTS, "footprints", problems));
+    match list {
+        Err(reported) => Readable::none(reported),
+        Ok(nodes) => Readable::of(nodes.iter().enumerate().map(|(index, node)| footprint(index, node, problems))),
+    }
+}
+
+fn footprint(index: usize, node: &Node, problems: &mut Problems) -> Result<PlacedFootprint, Reported> {
+    let path = format!("footprints[{index}]");
+    let bytes = value(&Size { range: limits::FOOTPRINT_BYTES, step: 1 }, node, &path, problems)?;
+    let label = match &node.kind {
+        Kind::Scalar(text) => text.to_string(),
+        Kind::Nothing | Kind::Sequence(_) | Kind::Mapping(_) => String::new(),
+    };
+    Ok(PlacedFootprint { footprint: Footprint { bytes, label }, place: node.place, path })
+}
+
+fn ascending(placed: Vec<PlacedFootprint>) -> Vec<Footprint> {
+    let mut footprints: Vec<Footprint> = placed.into_iter().map(|placed| placed.footprint).collect();
+    footprints.sort_by_key(|footprint| footprint.bytes);
+    footprints
+}
+
+/// Writes in flight a disk, and bytes a write.
+fn fill(fields: &Fields<'_>, problems: &mut Problems) -> Result<(u32, u64), Reported> {
+    let Some(node) = fields.node("fill") else { return Ok((DEFAULT_FILL_OUTSTANDING, DEFAULT_FILL_BLOCK_BYTES)) };
+    let fields = Fields::of(node, "fill", &["outstanding_per_disk", "block"], problems)?;
+    let outstanding = fields.optional("outstanding_per_disk", &Count(limits::OUTSTANDING), problems);
+    let block = fields.optional("block", &FillBlock, problems);
+    Ok((outstanding?.unwrap_or(DEFAULT_FILL_OUTSTANDING), block?.unwrap_or(DEFAULT_FILL_BLOCK_BYTES)))
+}
+
+/// A power of two that divides 1 MiB.
+struct FillBlock;
+
+impl Rule for FillBlock {
+    type Value = u64;
+
+    fn allowed(&self) -> String {
+        "a power of two from 4KiB to 1MiB, so that every region is whole blocks".to_owned()
+    }
+
+    fn read(&self, text: &str) -> Result<u64, Refusal> {
+        let bytes = Size { range: limits::FILL_BLOCK_BYTES, step: *limits::FILL_BLOCK_BYTES.start() }.read(text)?;
+        if bytes.is_power_of_two() { Ok(bytes) } else { Err(Refusal::default()) }
+    }
+}
+
+fn workloads(fields: &Fields<'_>, set: &str, profiles: &Profiles, problems: &mut Problems) -> Readable<PlacedWorkload> {
+    let list = fields
+        .required_node("workloads", "a list of profile names or workloads", problems)
+        .and_then(|node| items(node, "workloads", limits::WORKLOADS, "workloads", problems));
+    match list {
+        Err(reported) => Readable::none(reported),
+        Ok(nodes) => Readable::of(
+            nodes
+                .iter()
+                .enumerate()
+                .map(|(index, node)| workload::read(node, &format!("workloads[{index}]"), set, profiles, problems)),
+        ),
+    }
+}

@@ -1,0 +1,257 @@
+//! One case: preconditioning and the window in one go, every sample stored before it is acknowledged, then the verdict.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use analysis::case::Ending;
+use hypervisor::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use store::{CaseId, CaseWindow, CaseWorker, NewCase, RunState, WorkerReady, WorkerResult, WorkerSample, WorkerStart};
+use worker_protocol::{EngineReport, Load, OnError, Pattern, Progress, Rate, Sample, Work, WorkloadSpec};
+
+use crate::deployment::Deployment;
+use crate::executor::Session;
+use crate::fleet::{OrchestratorClock, StartPlan};
+use crate::halt::Halt;
+use crate::job::{self, Job, JobEnd, JobReport, Limit, Observer};
+
+/// From the end of the window to the last Finished: in-flight I/O is drained, totals are sent.
+const FINISH_GRACE: Duration = Duration::from_secs(60);
+
+/// A case of the plan.
+pub(crate) struct Case<'a> {
+    /// Place in the plan's order, from 0.
+    pub(crate) ordinal: u32,
+    pub(crate) footprint: &'a plan::Footprint,
+    /// The part of each data disk, bytes.
+    pub(crate) region_bytes: u64,
+    pub(crate) workload: &'a plan::Workload,
+}
+
+/// Measures a case with the workers in use and stores its result.
+pub(crate) async fn measure(
+    session: &mut Session<'_>,
+    deployment: &mut Deployment<'_>,
+    case: &Case<'_>,
+) -> Result<(), Halt> {
+    if session.cancel.is_cancelled() {
+        return Err(Halt::Cancelled);
+    }
+    if deployment.alive().next().is_none() {
+        return Err(Halt::Failed("no worker is left".into()));
+    }
+    session.enter(RunState::Preconditioning).await?;
+    let id = session.store.start_case(session.run, &new_case(session, deployment, case)).await?;
+    let driven = drive(session, deployment, case, id).await;
+    let ending = match &driven {
+        Ok(report) if report.cancelled => Ending::Cancelled,
+        Ok(_) => Ending::Ran,
+        Err(Halt::Cancelled) => Ending::Cancelled,
+        Err(Halt::Failed(why)) => Ending::Failed(why.clone()),
+        Err(Halt::Store(_)) => return driven.map(|_| ()),
+    };
+    let result = session.store.evaluate_case(id, ending).await?;
+    session.store.finish_case(id, &result).await?;
+    conclude(session, deployment, case, driven?).await
+}
+
+/// Workers that are gone are set aside; the plan says whether the run goes on without a part of what was asked.
+async fn conclude(
+    session: &Session<'_>,
+    deployment: &mut Deployment<'_>,
+    case: &Case<'_>,
+    report: JobReport,
+) -> Result<(), Halt> {
+    if report.cancelled {
+        return Err(Halt::Cancelled);
+    }
+    for (worker, end) in &report.ends {
+        let Some(why) = job::shortfall(end) else { continue };
+        let why = format!("{}, {}: {why}", case.footprint.label, case.workload.name);
+        if !matches!(end, JobEnd::Finished { .. }) {
+            deployment.set_aside(worker, &why).await?;
+        }
+        session.tolerate(worker, &why)?;
+    }
+    Ok(())
+}
+
+async fn drive(
+    session: &mut Session<'_>,
+    deployment: &mut Deployment<'_>,
+    case: &Case<'_>,
+    id: CaseId,
+) -> Result<JobReport, Halt> {
+    let load = Load {
+        workload: workload_spec(case.workload),
+        precondition_seconds: session.plan.precondition_seconds,
+        sample_seconds: session.plan.sample_seconds,
+    };
+    let timed = Duration::from_secs(u64::from(load.precondition_seconds) + u64::from(load.sample_seconds));
+    let seed = session.next_job_seed();
+    let cancel = session.cancel.clone();
+    let job = Job {
+        id: seed.job,
+        work: Work::Load(load),
+        workers: deployment.assign(0, case.region_bytes),
+        seed: seed.seed,
+        limit: Limit::Total(timed + FINISH_GRACE),
+        cancel: &cancel,
+    };
+    let clock = deployment.clock;
+    let label = format!("{}: {}", case.footprint.label, case.workload.name);
+    session.tracker.state(RunState::Preconditioning.as_str(), &format!("{label}, precondition"));
+    let mut observer =
+        CaseObserver { session, id, clock, label, start_ns: None, sampling: false, latest: BTreeMap::new() };
+    job::drive(deployment, job, &mut observer).await
+}
+
+fn new_case<'a>(session: &Session<'a>, deployment: &Deployment<'_>, case: &'a Case<'a>) -> NewCase<'a> {
+    let plan = session.plan;
+    let workers: Vec<CaseWorker> = deployment
+        .alive()
+        .map(|worker| CaseWorker {
+            worker: worker.spec.name.clone(),
+            disks: worker.disks.iter().map(|disk| disk.serial.clone()).collect(),
+        })
+        .collect();
+    let disks: usize = workers.iter().map(|worker| worker.disks.len()).sum();
+    NewCase {
+        ordinal: case.ordinal,
+        footprint: case.footprint,
+        region_bytes: case.region_bytes,
+        effective_bytes: case.region_bytes.saturating_mul(u64::try_from(disks).unwrap_or(u64::MAX)),
+        workload: case.workload,
+        precondition_seconds: plan.precondition_seconds,
+        sample_seconds: plan.sample_seconds,
+        expected_workers: plan.workers.count,
+        reads_unwritten: plan.initialise == plan::Initialise::None && case.workload.read_percent > 0,
+        workers,
+    }
+}
+
+fn workload_spec(workload: &plan::Workload) -> WorkloadSpec {
+    WorkloadSpec {
+        block_bytes: workload.block_bytes,
+        pattern: match workload.pattern {
+            plan::AccessPattern::Random => Pattern::Random,
+            plan::AccessPattern::Sequential { streams } => Pattern::Sequential { streams },
+            plan::AccessPattern::Permutation => Pattern::Permutation,
+            plan::AccessPattern::HotSpot { io_percent, space_percent } => {
+                Pattern::HotSpot { io_percent, space_percent }
+            }
+        },
+        read_percent: workload.read_percent,
+        outstanding_per_disk: workload.outstanding_per_disk,
+        rate: workload.rate.map(|rate| Rate { iops: rate.iops_per_disk, per_disk: true, poisson: rate.poisson }),
+        compression_ratio: workload.compression_ratio,
+        duplication_ratio: workload.duplication_ratio,
+        flush_every_writes: workload.flush_every_writes,
+        on_error: OnError::Stop,
+    }
+}
+
+struct CaseObserver<'s, 'a> {
+    session: &'s mut Session<'a>,
+    id: CaseId,
+    clock: OrchestratorClock,
+    label: String,
+    start_ns: Option<u64>,
+    sampling: bool,
+    /// I/Os and bytes of each worker's latest second.
+    latest: BTreeMap<String, (u64, u64)>,
+}
+
+impl CaseObserver<'_, '_> {
+    fn timed_ns(&self) -> (u64, u64) {
+        let ns = |seconds: u32| u64::from(seconds) * 1_000_000_000;
+        (ns(self.session.plan.precondition_seconds), ns(self.session.plan.sample_seconds))
+    }
+
+    fn window(&self, start: &StartPlan) -> CaseWindow {
+        let ahead = i64::try_from(start.start_ns.saturating_sub(self.clock.now_ns())).unwrap_or(i64::MAX);
+        let started = later(Timestamp::now(), ahead);
+        let (precondition, sample) = self.timed_ns();
+        let t0 = later(started, precondition.cast_signed());
+        let workers = start.workers.iter().map(|worker| WorkerStart {
+            worker: worker.worker.clone(),
+            start_at_worker_ns: worker.worker_ns,
+            offset_ns: -worker.offset.offset_ns,
+        });
+        CaseWindow { started, t0, t1: later(t0, sample.cast_signed()), workers: workers.collect() }
+    }
+
+    async fn begin_sampling(&mut self) -> Result<(), Halt> {
+        self.sampling = true;
+        self.session.tracker.state(RunState::Sampling.as_str(), &format!("{}, sample", self.label));
+        self.session.enter(RunState::Sampling).await
+    }
+}
+
+fn later(time: Timestamp, ns: i64) -> Timestamp {
+    time.saturating_add(SignedDuration::from_nanos(ns)).unwrap_or(time)
+}
+
+impl Observer for CaseObserver<'_, '_> {
+    fn ready<'b>(&'b mut self, worker: &'b str, engine: &'b EngineReport) -> BoxFuture<'b, Result<(), Halt>> {
+        Box::pin(async move { Ok(self.session.store.set_engine(self.id, &WorkerReady { worker, engine }).await?) })
+    }
+
+    fn started<'b>(&'b mut self, start: &'b StartPlan) -> BoxFuture<'b, Result<(), Halt>> {
+        self.start_ns = Some(start.start_ns);
+        let window = self.window(start);
+        Box::pin(async move {
+            self.session.store.set_case_window(self.id, &window).await?;
+            if self.session.plan.precondition_seconds == 0 {
+                self.begin_sampling().await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn samples<'b>(&'b mut self, samples: &'b [(String, Sample)]) -> BoxFuture<'b, Result<(), Halt>> {
+        Box::pin(async move {
+            let rows: Vec<_> = samples.iter().map(|(worker, sample)| WorkerSample { worker, sample }).collect();
+            self.session.store.add_samples(self.id, &rows).await?;
+            for (worker, sample) in samples {
+                let ops = [&sample.ops.read, &sample.ops.write];
+                let sum = ops.iter().fold((0, 0), |sum, op| (sum.0 + op.count, sum.1 + op.bytes));
+                self.latest.insert(worker.clone(), sum);
+            }
+            let in_window = samples.iter().any(|(_, sample)| sample.phase == worker_protocol::Phase::Sample);
+            if in_window && !self.sampling {
+                self.begin_sampling().await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn progress(&mut self, _: &str, _: &Progress) {}
+
+    fn ended<'b>(&'b mut self, worker: &'b str, end: &'b JobEnd) -> BoxFuture<'b, Result<(), Halt>> {
+        Box::pin(async move {
+            self.latest.remove(worker);
+            match (end, job::shortfall(end)) {
+                (JobEnd::Finished { totals, clock }, _) => {
+                    let offset_ns = clock.map(|clock| -clock.offset_ns);
+                    let result = WorkerResult { worker, finished: totals, offset_ns };
+                    Ok(self.session.store.add_disk_results(self.id, &result).await?)
+                }
+                (_, why) => {
+                    let why = why.unwrap_or_default();
+                    Ok(self.session.store.add_worker_failure(self.id, worker, &why).await?)
+                }
+            }
+        })
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a share and rates for a person")]
+    fn tick(&mut self) {
+        let Some(start_ns) = self.start_ns else { return };
+        let (precondition, sample) = self.timed_ns();
+        let done = self.clock.now_ns().saturating_sub(start_ns);
+        let (ios, bytes) = self.latest.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let live = (!self.latest.is_empty()).then(|| (ios as f64, bytes as f64 / plan::MIB as f64));
+        self.session.tracker.advance(done as f64 / (precondition + sample).max(1) as f64, live);
+    }
+}

@@ -1,0 +1,292 @@
+//! The state machine of a run.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use hypervisor::{Finding, Hypervisor, HypervisorError, Severity};
+use plan::{FillRate, Schedule, Step, StepKind};
+use serde_json::json;
+use store::{Level, NewRun, RunEnd, RunId, RunState, Store, StoreError};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::deployment::{Deployment, Wanted};
+use crate::fill::{NewBytes, Pass};
+use crate::halt::Halt;
+use crate::journal::{self, RunJournal};
+use crate::tracker::Tracker;
+use crate::{Progress, case, environment, fill, seed};
+
+/// Where a run takes place.
+pub struct Place<'a> {
+    /// Creates, starts and destroys the workers.
+    pub hypervisor: &'a dyn Hypervisor,
+    /// Address on which the orchestrator listens for workers; the port is free to choose.
+    pub worker_address: IpAddr,
+}
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The plan as validated.
+    pub plan: plan::TestPlan,
+    /// The plan as written.
+    pub plan_yaml: String,
+}
+
+/// A run that could not be carried out, or not be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The place cannot take the plan; nothing was changed.
+    #[error("the plan cannot run here, and nothing was changed:\n{}", lines(.0))]
+    Preflight(Vec<Finding>),
+    /// The place did not answer; nothing was changed.
+    #[error("the place of the workers cannot be looked at: {0}")]
+    Hypervisor(#[from] HypervisorError),
+    /// The store failed: what was measured up to then is in it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn lines(findings: &[Finding]) -> String {
+    let line = |finding: &Finding| format!("  {}\n    what to do: {}", finding.message, finding.remedy);
+    findings.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Takes a plan through all its states. The answer is the run's id; how it ended is in the store.
+///
+/// Cancelling `cancel` ends it early: what was measured is kept, and the workers are torn down.
+///
+/// # Errors
+/// [`RunError`] where the run could not begin, or the store failed. A run that began and failed is not an error: its row says so.
+pub async fn execute(
+    store: &Store,
+    place: &Place<'_>,
+    request: &Request,
+    progress: watch::Sender<Progress>,
+    cancel: CancellationToken,
+) -> Result<RunId, RunError> {
+    let warnings = preflight(place, &request.plan).await?;
+    let run_seed = request.plan.seed.unwrap_or_else(seed::draw);
+    let mut environment = environment::orchestrator();
+    environment["place"] = place.hypervisor.describe().await;
+    environment["seed"] = json!(run_seed);
+    let new = NewRun { plan: &request.plan, plan_yaml: &request.plan_yaml, environment: &environment, seed: run_seed };
+    let run = store.create_run(&new).await?;
+    for warning in &warnings {
+        store.add_run_warning(run, &format!("{} ({})", warning.message, warning.remedy)).await?;
+    }
+    let schedule = plan::schedule(&request.plan, FillRate::assumed());
+    let tracker = Tracker::new(progress, run.to_string(), schedule.clone());
+    let mut session = Session { store, run, place, plan: &request.plan, run_seed, tracker, cancel, jobs: 0, cases: 0 };
+    let ended = session.run(&schedule).await;
+    session.conclude(ended).await?;
+    Ok(run)
+}
+
+async fn preflight(place: &Place<'_>, plan: &plan::TestPlan) -> Result<Vec<Finding>, RunError> {
+    let needed = hypervisor::Deployment {
+        workers: plan.workers.count,
+        disks_per_worker: plan.workers.disks,
+        disk_bytes: plan.disk_bytes(),
+        vcpus: plan.workers.vcpus,
+        memory_bytes: plan.workers.memory_bytes,
+    };
+    let findings = place.hypervisor.preflight(&needed).await?;
+    let (blockers, warnings): (Vec<_>, Vec<_>) =
+        findings.into_iter().partition(|finding| finding.severity == Severity::Blocker);
+    if blockers.is_empty() { Ok(warnings) } else { Err(RunError::Preflight(blockers)) }
+}
+
+/// A run that goes on.
+pub(crate) struct Session<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) run: RunId,
+    place: &'a Place<'a>,
+    pub(crate) plan: &'a plan::TestPlan,
+    pub(crate) run_seed: u64,
+    pub(crate) tracker: Tracker,
+    pub(crate) cancel: CancellationToken,
+    jobs: u64,
+    cases: u32,
+}
+
+/// What is up while the schedule is walked.
+#[derive(Default)]
+struct Standing<'a> {
+    deployment: Option<Deployment<'a>>,
+    /// Deployments so far.
+    number: u32,
+    /// The fill that was not read back yet.
+    filled: Option<(NewBytes<'a>, Pass)>,
+}
+
+/// Identity and seed of a job.
+pub(crate) struct JobSeed {
+    pub(crate) job: u64,
+    pub(crate) seed: u64,
+}
+
+impl<'a> Session<'a> {
+    /// Walks the schedule; whatever stops it, nothing is left standing.
+    async fn run(&mut self, schedule: &Schedule) -> Result<(), Halt> {
+        let mut standing = Standing::default();
+        let walked = self.walk(schedule, &mut standing).await;
+        if let Some(deployment) = standing.deployment {
+            deployment.shut_down().await;
+        }
+        match walked {
+            Ok(()) => Ok(()),
+            Err(Halt::Store(error)) => Err(Halt::Store(error)),
+            Err(halt) => match self.tear_down().await {
+                Ok(()) => Err(halt),
+                Err(second) => Err(halt.and(second)),
+            },
+        }
+    }
+
+    async fn walk(&mut self, schedule: &Schedule, standing: &mut Standing<'a>) -> Result<(), Halt> {
+        for (index, step) in schedule.steps.iter().enumerate() {
+            if self.cancel.is_cancelled() {
+                return Err(Halt::Cancelled);
+            }
+            self.tracker.begin_step(index);
+            match step.kind {
+                StepKind::Deploy => {
+                    standing.number += 1;
+                    let disk_bytes = self.disk_bytes(&schedule.steps[index..]);
+                    standing.deployment = Some(self.deploy(standing.number, disk_bytes).await?);
+                }
+                StepKind::TearDown => {
+                    if let Some(deployment) = standing.deployment.take() {
+                        deployment.shut_down().await;
+                    }
+                    self.tear_down().await?;
+                }
+                kind => self.measure(kind, standing).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps that need workers.
+    async fn measure(&mut self, step: StepKind, standing: &mut Standing<'a>) -> Result<(), Halt> {
+        let Some(deployment) = &mut standing.deployment else {
+            return Err(Halt::Failed("the schedule measures before it deploys".into()));
+        };
+        match step {
+            StepKind::Fill { footprint, from_byte, bytes_per_disk, .. } => {
+                let bytes = NewBytes {
+                    footprint: &self.plan.footprints[footprint],
+                    from: from_byte,
+                    to: from_byte + bytes_per_disk,
+                };
+                let filled = fill::write(self, deployment, bytes).await?;
+                standing.filled = Some((bytes, filled));
+                Ok(())
+            }
+            StepKind::Verify { .. } => match standing.filled.take() {
+                Some((bytes, filled)) => fill::read_back(self, deployment, bytes, &filled).await,
+                None => Err(Halt::Failed("the schedule reads back before it fills".into())),
+            },
+            StepKind::Settle { footprint } => self.settle(&self.plan.footprints[footprint]).await,
+            StepKind::Case { footprint, workload, .. } => {
+                let footprint = &self.plan.footprints[footprint];
+                let (ordinal, region_bytes) = (self.cases, self.plan.region_bytes(footprint));
+                self.cases += 1;
+                self.tracker.case(self.cases);
+                let workload = &self.plan.workloads[workload];
+                case::measure(self, deployment, &case::Case { ordinal, footprint, region_bytes, workload }).await
+            }
+            StepKind::Deploy | StepKind::TearDown => Ok(()),
+        }
+    }
+
+    async fn deploy(&mut self, number: u32, disk_bytes: u64) -> Result<Deployment<'a>, Halt> {
+        self.tracker.state(RunState::Provisioning.as_str(), "starting the workers");
+        let wanted = Wanted { plan: self.plan, disk_bytes, run_seed: self.run_seed, number };
+        Deployment::create(self.store, self.run, self.place, &wanted, &self.cancel).await
+    }
+
+    /// The largest region that a deployment serves.
+    fn disk_bytes(&self, steps: &[Step]) -> u64 {
+        let cases =
+            steps.iter().take_while(|step| step.kind != StepKind::TearDown).filter_map(|step| match step.kind {
+                StepKind::Case { footprint, .. } => Some(self.plan.region_bytes(&self.plan.footprints[footprint])),
+                _ => None,
+            });
+        cases.max().unwrap_or(0)
+    }
+
+    async fn settle(&mut self, footprint: &plan::Footprint) -> Result<(), Halt> {
+        let seconds = self.plan.settle_seconds;
+        self.enter(RunState::Filling).await?;
+        self.tracker.state(RunState::Filling.as_str(), &format!("{}: settle", footprint.label));
+        for second in 0..seconds {
+            self.tracker.advance(f64::from(second) / f64::from(seconds), None);
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                () = self.cancel.cancelled() => return Err(Halt::Cancelled),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the run to another state, in the store and for whoever watches.
+    pub(crate) async fn enter(&self, state: RunState) -> Result<(), Halt> {
+        Ok(self.store.set_run_state(self.run, state).await?)
+    }
+
+    /// The next job's identity and seed.
+    pub(crate) fn next_job_seed(&mut self) -> JobSeed {
+        self.jobs += 1;
+        JobSeed { job: self.jobs, seed: seed::derive(self.run_seed, "job", self.jobs) }
+    }
+
+    /// What the plan says about a worker whose part is missing.
+    pub(crate) fn tolerate(&self, worker: &str, why: &str) -> Result<(), Halt> {
+        match self.plan.on_worker_loss {
+            plan::OnWorkerLoss::Continue => Ok(()),
+            plan::OnWorkerLoss::Fail => Err(Halt::Failed(format!("worker {worker}: {why}"))),
+        }
+    }
+
+    async fn tear_down(&mut self) -> Result<(), Halt> {
+        self.enter(RunState::TearingDown).await?;
+        self.tracker.state(RunState::TearingDown.as_str(), "tearing down");
+        destroy(self.store, self.run, self.place.hypervisor).await
+    }
+
+    async fn conclude(&mut self, ended: Result<(), Halt>) -> Result<(), RunError> {
+        let (state, reason) = match ended {
+            Ok(()) => (RunState::Done, None),
+            Err(Halt::Cancelled) => (RunState::Cancelled, Some("cancelled by the user".to_owned())),
+            Err(Halt::Failed(why)) => (RunState::Failed, Some(why)),
+            Err(Halt::Store(error)) => return Err(error.into()),
+        };
+        if let Some(reason) = &reason {
+            let level = if state == RunState::Failed { Level::Error } else { Level::Warning };
+            self.store.add_event(self.run, level, reason).await?;
+        }
+        let planned = self.plan.footprints.len() * self.plan.workloads.len();
+        let planned_cases = u32::try_from(planned).unwrap_or(u32::MAX);
+        self.store.finish_run(self.run, &RunEnd { state, reason, planned_cases }).await?;
+        self.tracker.state(state.as_str(), state.as_str());
+        Ok(())
+    }
+}
+
+/// Destroys what the run's journal records as living or as possibly made; what had to be left alone becomes a warning of the run.
+pub(crate) async fn destroy(store: &Store, run: RunId, hypervisor: &dyn Hypervisor) -> Result<(), Halt> {
+    let mut rows = store.living_objects(run).await?;
+    rows.extend(store.open_intents(run).await?);
+    rows.sort_by_key(|row| row.id);
+    let recorded: Vec<_> = rows.into_iter().map(journal::entry).collect();
+    let left = hypervisor.destroy(&recorded, &RunJournal { store, run }).await?;
+    for left in left {
+        let warning = format!("{} was left alone: {}", left.object, left.reason);
+        store.add_run_warning(run, &warning).await?;
+        store.add_event(run, Level::Warning, &warning).await?;
+    }
+    Ok(())
+}

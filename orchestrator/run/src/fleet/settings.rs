@@ -1,0 +1,168 @@
+use std::time::Duration;
+
+use worker_protocol::{Failed, Finished, Hello, Progress, Ready, Sample};
+
+use super::clock::OrchestratorClock;
+
+/// How long a worker on this machine may stay away before it is lost.
+pub const LOCAL_GRACE: Duration = Duration::from_secs(5);
+/// From the connection to a worker's valid Hello; a slower peer is dropped.
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// A session on which nothing is heard for this long is dead, though TCP has not noticed.
+pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(15);
+/// A message that the peer's TCP does not take within this time ends the session.
+pub const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// An event that the caller does not take within this time ends the session it came from; it is told again on the next.
+pub const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two measurements of a worker's clock.
+pub const PROBE_INTERVAL: Duration = Duration::from_secs(60);
+/// Probes a measurement; the fastest counts.
+pub const PROBE_BURST: u64 = 16;
+/// A probe whose reply takes longer is given up.
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A whole burst; without enough replies in it there is no measurement.
+pub const BURST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that have not enrolled yet; more wait in the listener's backlog.
+pub const MAX_UNENROLLED: usize = 64;
+/// Messages waiting for one worker; beyond it the session ends, and what matters is said again on the next.
+pub const OUTBOUND_QUEUE: usize = 64;
+/// Events a worker that may wait for the caller: more than the samples a worker sends ahead of their acknowledgement.
+pub const EVENTS_PER_WORKER: usize = worker_protocol::MAX_SAMPLES_IN_FLIGHT + 32;
+/// The last refusals kept for a person.
+pub const MAX_REFUSALS_KEPT: usize = 8;
+
+/// Who belongs to the fleet, and its limits.
+#[derive(Debug, Clone)]
+pub struct FleetSettings {
+    /// What a worker must present.
+    pub token: String,
+    /// The workers; names and UUIDs are distinct.
+    pub expected: Vec<Expected>,
+    /// The clock of the run.
+    pub clock: OrchestratorClock,
+    /// Times and numbers.
+    pub limits: FleetLimits,
+}
+
+/// A worker that may enrol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// Name in the run.
+    pub name: String,
+    /// Identity, compared without regard to case.
+    pub uuid: String,
+    /// Disks that it must have; it may have others, which are left alone.
+    pub disks: Vec<ExpectedDisk>,
+}
+
+/// A data disk of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedDisk {
+    /// Serial.
+    pub serial: String,
+    /// Exact size, bytes.
+    pub size_bytes: u64,
+}
+
+/// A fleet's times and numbers; the defaults are the constants of this module.
+#[derive(Debug, Clone, Copy)]
+pub struct FleetLimits {
+    /// How long a worker may stay away before it is lost.
+    pub grace: Duration,
+    /// From connection to Hello.
+    pub hello_timeout: Duration,
+    /// Silence that ends a session; pings go out at a third of it.
+    pub keepalive_timeout: Duration,
+    /// How long an event waits for the caller before its session ends.
+    pub event_timeout: Duration,
+    /// Between measurements of the clocks.
+    pub probe_interval: Duration,
+    /// Connections before enrolment.
+    pub max_unenrolled: usize,
+}
+
+impl Default for FleetLimits {
+    fn default() -> Self {
+        Self {
+            grace: LOCAL_GRACE,
+            hello_timeout: HELLO_TIMEOUT,
+            keepalive_timeout: KEEPALIVE_TIMEOUT,
+            event_timeout: EVENT_TIMEOUT,
+            probe_interval: PROBE_INTERVAL,
+            max_unenrolled: MAX_UNENROLLED,
+        }
+    }
+}
+
+/// What happens in the fleet. `worker` is the name from [`Expected`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum FleetEvent {
+    /// A session with the worker begins.
+    Enrolled {
+        /// The worker.
+        worker: String,
+        /// What it said; the token is blanked.
+        hello: Box<Hello>,
+        /// The same process as before, within its grace: its job goes on.
+        resumed: bool,
+    },
+    /// The worker's job waits for its start.
+    Ready {
+        /// The worker.
+        worker: String,
+        /// What the engine was granted.
+        ready: Ready,
+    },
+    /// The worker's job did not start or broke off. To be acknowledged by [`super::Fleet::ack_job`].
+    Failed {
+        /// The worker.
+        worker: String,
+        /// Why.
+        failed: Failed,
+    },
+    /// A fill's or a read-back's progress.
+    Progress {
+        /// The worker.
+        worker: String,
+        /// How far.
+        progress: Progress,
+    },
+    /// One second of a load job: each number once, ascending; a number left out is a gap. To be acknowledged by
+    /// [`super::Fleet::ack_samples`] once stored.
+    Sample {
+        /// The worker.
+        worker: String,
+        /// The second.
+        sample: Sample,
+    },
+    /// The worker's job is over. To be acknowledged by [`super::Fleet::ack_job`] once stored.
+    Finished {
+        /// The worker.
+        worker: String,
+        /// Its totals.
+        finished: Box<Finished>,
+    },
+    /// The session ended; the worker has [`FleetLimits::grace`] to come back.
+    Disconnected {
+        /// The worker.
+        worker: String,
+        /// Why the session ended.
+        why: String,
+    },
+    /// The worker and the job it held are gone. It may enrol again, without that job.
+    Lost {
+        /// The worker.
+        worker: String,
+        /// The job it held.
+        job: Option<u64>,
+        /// Why.
+        why: String,
+    },
+    /// A connection was refused; the run goes on.
+    Refused {
+        /// Address of the peer.
+        peer: String,
+        /// Why.
+        reason: String,
+    },
+}

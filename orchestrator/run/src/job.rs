@@ -1,0 +1,308 @@
+//! One job on several workers: prepare all, start all at one moment, take what they report until each has ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use hypervisor::{BoxFuture, WorkerState};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use worker_protocol::{DiskAssignment, EngineReport, Failed, Finished, Prepare, Progress, Sample, Work};
+
+use crate::deployment::Deployment;
+use crate::fleet::{ClockOffset, FleetEvent, StartPlan};
+use crate::halt::Halt;
+
+/// From Prepare to the last Ready: opening and registering takes milliseconds, but a busy hypervisor may take its time.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Between the start message and the start: covers the way to the farthest worker.
+const START_LEAD: Duration = Duration::from_millis(200);
+/// From Stop to Finished: in-flight I/O is drained first.
+const STOP_GRACE: Duration = Duration::from_secs(20);
+/// Between two looks at the provider, and two ticks of the observer.
+const TICK: Duration = Duration::from_secs(1);
+/// Events taken in one go, so that one transaction stores the samples of many workers.
+const MAX_BATCH: usize = 256;
+
+/// A job for several workers.
+pub(crate) struct Job<'a> {
+    pub(crate) id: u64,
+    pub(crate) work: Work,
+    /// Worker and its disks.
+    pub(crate) workers: Vec<(String, Vec<DiskAssignment>)>,
+    pub(crate) seed: u64,
+    /// When the job must be over, counted from its start; a fill has none, but must go on moving.
+    pub(crate) limit: Limit,
+    pub(crate) cancel: &'a CancellationToken,
+}
+
+/// How long a job may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Limit {
+    /// Over within this time after the start.
+    Total(Duration),
+    /// Never without progress for longer than this.
+    Idle(Duration),
+}
+
+/// How a worker's part of a job ended.
+#[derive(Debug)]
+pub(crate) enum JobEnd {
+    /// With its totals.
+    Finished {
+        /// What it measured.
+        totals: Box<Finished>,
+        /// The worker's clock measured right after it.
+        clock: Option<ClockOffset>,
+    },
+    /// It did not start or broke off.
+    Failed(Failed),
+    /// The worker is gone, or did not answer in time.
+    Lost(String),
+}
+
+/// What became of a job.
+#[derive(Debug, Default)]
+pub(crate) struct JobReport {
+    pub(crate) ends: BTreeMap<String, JobEnd>,
+    /// It was cancelled before its end.
+    pub(crate) cancelled: bool,
+}
+
+/// Takes what a job reports. Whatever these methods return is committed: acknowledgements follow them.
+pub(crate) trait Observer: Send {
+    /// The workers that are ready, and those that are not.
+    fn ready<'a>(&'a mut self, worker: &'a str, engine: &'a EngineReport) -> BoxFuture<'a, Result<(), Halt>>;
+    /// The start was sent.
+    fn started<'a>(&'a mut self, start: &'a StartPlan) -> BoxFuture<'a, Result<(), Halt>>;
+    /// Samples of one tick.
+    fn samples<'a>(&'a mut self, samples: &'a [(String, Sample)]) -> BoxFuture<'a, Result<(), Halt>>;
+    /// A fill's or a read-back's progress.
+    fn progress(&mut self, worker: &str, progress: &Progress);
+    /// A worker's part is over.
+    fn ended<'a>(&'a mut self, worker: &'a str, end: &'a JobEnd) -> BoxFuture<'a, Result<(), Halt>>;
+    /// Once a second.
+    fn tick(&mut self);
+}
+
+/// Runs a job to its end on every worker. A worker that fails or is lost ends its own part only.
+pub(crate) async fn drive(
+    deployment: &mut Deployment<'_>,
+    job: Job<'_>,
+    observer: &mut dyn Observer,
+) -> Result<JobReport, Halt> {
+    let mut drive = Drive::new(deployment, job, observer);
+    drive.prepare().await?;
+    drive
+        .until(READY_TIMEOUT, "get ready", |drive| drive.pending.iter().all(|worker| drive.ready.contains(worker)))
+        .await?;
+    drive.start().await?;
+    drive.to_the_end().await?;
+    Ok(drive.report)
+}
+
+struct Drive<'d, 'h, 'j> {
+    deployment: &'d mut Deployment<'h>,
+    job: Job<'j>,
+    observer: &'d mut dyn Observer,
+    /// Workers whose part has not ended.
+    pending: BTreeSet<String>,
+    ready: BTreeSet<String>,
+    report: JobReport,
+    stopping: bool,
+    moved: Instant,
+}
+
+impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
+    fn new(deployment: &'d mut Deployment<'h>, job: Job<'j>, observer: &'d mut dyn Observer) -> Self {
+        let pending = job.workers.iter().map(|(worker, _)| worker.clone()).collect();
+        let (ready, report) = (BTreeSet::new(), JobReport::default());
+        Self { deployment, job, observer, pending, ready, report, stopping: false, moved: Instant::now() }
+    }
+
+    async fn prepare(&mut self) -> Result<(), Halt> {
+        for (index, (worker, disks)) in (0_u64..).zip(std::mem::take(&mut self.job.workers)) {
+            let seed = crate::seed::derive(self.job.seed, "worker", index);
+            let prepare = Prepare { job: self.job.id, disks, work: self.job.work.clone(), seed };
+            if let Err(error) = self.deployment.fleet.prepare(&worker, prepare) {
+                self.end(&worker, JobEnd::Lost(error.to_string())).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn start(&mut self) -> Result<(), Halt> {
+        if self.job.cancel.is_cancelled() {
+            self.stop_all();
+            return Ok(());
+        }
+        let workers: Vec<String> = self.pending.iter().cloned().collect();
+        let names: Vec<&str> = workers.iter().map(String::as_str).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        match self.deployment.fleet.start_all(self.job.id, &names, START_LEAD).await {
+            Ok(plan) => self.observer.started(&plan).await,
+            Err(error) => self.give_up(&format!("the workers could not be started together: {error}")).await,
+        }
+    }
+
+    async fn to_the_end(&mut self) -> Result<(), Halt> {
+        match self.job.limit {
+            Limit::Total(limit) => self.until(limit, "finish", |drive| drive.pending.is_empty()).await,
+            Limit::Idle(limit) => {
+                self.moved = Instant::now();
+                while !self.pending.is_empty() && self.moved.elapsed() < self.bounded(limit) {
+                    let until = self.moved + self.bounded(limit);
+                    self.step(until).await?;
+                }
+                self.give_up(&format!("no progress for {} s", limit.as_secs())).await
+            }
+        }
+    }
+
+    /// Takes events until `done`, for `limit` at most; whoever is missing then counts as lost.
+    async fn until(&mut self, limit: Duration, what: &str, done: impl Fn(&Self) -> bool) -> Result<(), Halt> {
+        let mut until = Instant::now() + self.bounded(limit);
+        while !done(self) {
+            if Instant::now() >= until {
+                return self.give_up(&format!("it did not {what} within {} s", limit.as_secs())).await;
+            }
+            let stopping = self.stopping;
+            self.step(until).await?;
+            if self.stopping && !stopping {
+                until = until.min(Instant::now() + STOP_GRACE);
+            }
+        }
+        Ok(())
+    }
+
+    /// A job that is being stopped has only the grace left.
+    fn bounded(&self, limit: Duration) -> Duration {
+        if self.stopping { limit.min(STOP_GRACE) } else { limit }
+    }
+
+    async fn give_up(&mut self, why: &str) -> Result<(), Halt> {
+        for worker in self.pending.clone() {
+            // It may be gone altogether; then there is nobody to tell.
+            let _ = self.deployment.fleet.abort(&worker, self.job.id);
+            self.end(&worker, JobEnd::Lost(why.to_owned())).await?;
+        }
+        Ok(())
+    }
+
+    /// One batch of events, one tick, or a cancellation; not beyond `until`.
+    async fn step(&mut self, until: Instant) -> Result<(), Halt> {
+        let mut events = Vec::new();
+        let wake = until.min(self.deployment.next_tick(TICK));
+        tokio::select! {
+            received = self.deployment.events.recv_many(&mut events, MAX_BATCH) => {
+                if received == 0 {
+                    return Err(Halt::Failed("the fleet's listener ended".into()));
+                }
+                self.take(events).await?;
+            }
+            () = self.job.cancel.cancelled(), if !self.stopping => self.stop_all(),
+            () = tokio::time::sleep_until(wake) => {}
+        }
+        if self.deployment.tick_is_due(TICK) {
+            self.deployment.report_exits().await?;
+            self.observer.tick();
+        }
+        Ok(())
+    }
+
+    fn stop_all(&mut self) {
+        self.stopping = true;
+        self.report.cancelled = true;
+        for worker in &self.pending {
+            // A worker that cannot be told is found missing at the end of the grace.
+            let _ = self.deployment.fleet.stop(worker, self.job.id);
+        }
+    }
+
+    async fn take(&mut self, events: Vec<FleetEvent>) -> Result<(), Halt> {
+        let mut samples = Vec::new();
+        for event in events {
+            match event {
+                FleetEvent::Sample { worker, sample } if sample.job == self.job.id => samples.push((worker, sample)),
+                other => {
+                    // An end must not be stored before the samples that came ahead of it.
+                    self.store_samples(&mut samples).await?;
+                    self.take_one(other).await?;
+                }
+            }
+        }
+        self.store_samples(&mut samples).await
+    }
+
+    async fn store_samples(&mut self, samples: &mut Vec<(String, Sample)>) -> Result<(), Halt> {
+        if samples.is_empty() {
+            return Ok(());
+        }
+        self.moved = Instant::now();
+        self.observer.samples(samples).await?;
+        for (worker, sample) in samples.drain(..) {
+            // A worker lost meanwhile needs no acknowledgement.
+            let _ = self.deployment.fleet.ack_samples(&worker, sample.job, sample.number);
+        }
+        Ok(())
+    }
+
+    async fn take_one(&mut self, event: FleetEvent) -> Result<(), Halt> {
+        match event {
+            FleetEvent::Ready { worker, ready } if ready.job == self.job.id => {
+                self.observer.ready(&worker, &ready.engine).await?;
+                self.ready.insert(worker);
+            }
+            FleetEvent::Progress { worker, progress } if progress.job == self.job.id => {
+                self.moved = Instant::now();
+                self.observer.progress(&worker, &progress);
+            }
+            FleetEvent::Finished { worker, finished } if finished.job == self.job.id => {
+                let clock = self.deployment.fleet.probe(&worker).await.ok();
+                self.end(&worker, JobEnd::Finished { totals: finished, clock }).await?;
+                let _ = self.deployment.fleet.ack_job(&worker, self.job.id);
+            }
+            FleetEvent::Failed { worker, failed } if failed.job == self.job.id => {
+                self.end(&worker, JobEnd::Failed(failed)).await?;
+                let _ = self.deployment.fleet.ack_job(&worker, self.job.id);
+            }
+            FleetEvent::Lost { worker, why, .. } => {
+                self.deployment.note_lost(&worker, &why).await?;
+                self.end(&worker, JobEnd::Lost(why)).await?;
+            }
+            other => self.deployment.note(other).await?,
+        }
+        Ok(())
+    }
+
+    async fn end(&mut self, worker: &str, end: JobEnd) -> Result<(), Halt> {
+        if self.pending.remove(worker) {
+            self.observer.ended(worker, &end).await?;
+            self.report.ends.insert(worker.to_owned(), end);
+        }
+        Ok(())
+    }
+}
+
+/// Why a worker's part is not what was asked, if so.
+pub(crate) fn shortfall(end: &JobEnd) -> Option<String> {
+    match end {
+        JobEnd::Finished { totals, .. } if totals.complete => None,
+        JobEnd::Finished { totals, .. } => Some(totals.reason.clone().unwrap_or_else(|| "it was stopped".into())),
+        JobEnd::Failed(failed) => Some(match &failed.disk {
+            Some(disk) => format!("disk {disk}: {}", failed.error),
+            None => failed.error.clone(),
+        }),
+        JobEnd::Lost(why) => Some(why.clone()),
+    }
+}
+
+/// What the provider says of a worker that should run.
+pub(crate) fn exit_reason(state: WorkerState) -> Option<String> {
+    match state {
+        WorkerState::Running => None,
+        WorkerState::Ended(why) => Some(why),
+        WorkerState::Unknown => Some("the provider knows nothing of it".into()),
+    }
+}

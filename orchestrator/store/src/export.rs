@@ -1,0 +1,314 @@
+//! The export of a run, assembled from the tables.
+
+use std::collections::BTreeMap;
+
+use analysis::case::{CaseFigures, CaseState, Ending};
+use analysis::export::{Case, Event, Export, FORMAT, Fill, Run, Second, SecondOp};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sqlx::{Connection, FromRow, SqliteConnection};
+use worker_protocol::Phase;
+
+use crate::error::Fault;
+use crate::evaluate::evaluate;
+use crate::rows::{from_json, from_json_opt, phase, time, time_opt};
+use crate::{CaseId, RunId, RunState, Store, StoreError, sql};
+
+impl Store {
+    /// All of a run as the export's contract has it, from one snapshot. A case that goes on is evaluated as far as it is stored, which
+    /// takes about 0.1 ms a worker and second.
+    ///
+    /// # Errors
+    /// [`StoreError`] where there is no such run, or it cannot be read.
+    pub async fn load_export(&self, run: RunId) -> Result<Export, StoreError> {
+        self.named("reading a run", self.try_load_export(run).await)
+    }
+
+    async fn try_load_export(&self, run: RunId) -> Result<Export, Fault> {
+        let mut connection = self.inner.readers.acquire().await?;
+        let mut snapshot = connection.begin().await?;
+        let row: Option<RunRow> =
+            sqlx::query_as(sql::EXPORT_RUN).bind(run.to_string()).fetch_optional(&mut *snapshot).await?;
+        let row = row.ok_or_else(|| Fault::absent("run", run))?;
+        let ended = RunState::parse(&row.state)?.is_final();
+        let cases = cases(&mut snapshot, run, ended).await?;
+        let run = row.into_run(&mut snapshot, run).await?;
+        snapshot.rollback().await?;
+        Ok(Export { format: FORMAT.into(), run, cases })
+    }
+}
+
+#[derive(FromRow)]
+struct RunRow {
+    id: String,
+    name: String,
+    state: String,
+    complete: bool,
+    reason: Option<String>,
+    started: String,
+    finished: Option<String>,
+    plan_yaml: String,
+    plan_json: String,
+    environment_json: String,
+    warnings_json: String,
+    seed: String,
+}
+
+impl RunRow {
+    async fn into_run(self, connection: &mut SqliteConnection, run: RunId) -> Result<Run, Fault> {
+        let mut environment: Value = from_json(&self.environment_json, "runs.environment_json")?;
+        if let Some(known) = environment.as_object_mut() {
+            known.entry("seed").or_insert_with(|| self.seed.clone().into());
+            known.entry("workers").or_insert(workers(connection, run).await?);
+            known.entry("transitions").or_insert(transitions(connection, run).await?);
+        }
+        Ok(Run {
+            started: time(&self.started, "runs.started")?,
+            finished: time_opt(self.finished.as_deref(), "runs.finished")?,
+            plan: from_json(&self.plan_json, "runs.plan_json")?,
+            warnings: from_json(&self.warnings_json, "runs.warnings_json")?,
+            events: events(connection, run).await?,
+            environment,
+            id: self.id,
+            name: self.name,
+            state: self.state,
+            complete: self.complete,
+            reason: self.reason,
+            plan_yaml: self.plan_yaml,
+        })
+    }
+}
+
+async fn events(connection: &mut SqliteConnection, run: RunId) -> Result<Vec<Event>, Fault> {
+    let rows: Vec<(String, String, String)> =
+        sqlx::query_as(sql::EXPORT_EVENTS).bind(run.to_string()).fetch_all(connection).await?;
+    rows.into_iter().map(|(at, level, message)| Ok(Event { at: time(&at, "events.at")?, level, message })).collect()
+}
+
+/// Each worker as it enrolled, with what its engine was granted last.
+async fn workers(connection: &mut SqliteConnection, run: RunId) -> Result<Value, Fault> {
+    let rows: Vec<(String, String, Option<String>)> =
+        sqlx::query_as(sql::EXPORT_WORKERS).bind(run.to_string()).fetch_all(connection).await?;
+    let worker = |(name, hello, engine): (String, String, Option<String>)| {
+        let mut hello: Value = from_json(&hello, "workers.hello_json")?;
+        if let Some(known) = hello.as_object_mut() {
+            known.remove("token");
+        }
+        let engine: Option<Value> = from_json_opt(engine.as_deref(), "workers.engine_json")?;
+        Ok(json!({ "name": name, "hello": hello, "engine": engine }))
+    };
+    rows.into_iter().map(worker).collect()
+}
+
+async fn transitions(connection: &mut SqliteConnection, run: RunId) -> Result<Value, Fault> {
+    let rows: Vec<(String, String)> =
+        sqlx::query_as(sql::EXPORT_TRANSITIONS).bind(run.to_string()).fetch_all(connection).await?;
+    Ok(rows.into_iter().map(|(state, at)| json!({ "state": state, "at": at })).collect())
+}
+
+async fn cases(connection: &mut SqliteConnection, run: RunId, run_ended: bool) -> Result<Vec<Case>, Fault> {
+    let fills = fills(connection, run).await?;
+    let rows: Vec<CaseRow> =
+        sqlx::query_as(sql::EXPORT_CASES).bind(run.to_string()).fetch_all(&mut *connection).await?;
+    let mut cases = Vec::with_capacity(rows.len());
+    for row in rows {
+        let fill = fills.get(&row.footprint_bytes).cloned();
+        let outcome = row.outcome(connection, run_ended).await?;
+        cases.push(row.into_case(fill, outcome)?);
+    }
+    Ok(cases)
+}
+
+#[derive(FromRow)]
+struct FillRow {
+    footprint_bytes: u64,
+    seconds: f64,
+    bytes: u64,
+    verified_blocks: u64,
+}
+
+async fn fills(connection: &mut SqliteConnection, run: RunId) -> Result<BTreeMap<u64, Fill>, Fault> {
+    let rows: Vec<FillRow> = sqlx::query_as(sql::EXPORT_FILLS).bind(run.to_string()).fetch_all(connection).await?;
+    let fill = |row: FillRow| {
+        let FillRow { footprint_bytes, seconds, bytes, verified_blocks } = row;
+        (footprint_bytes, Fill { bytes, seconds, verified_blocks })
+    };
+    Ok(rows.into_iter().map(fill).collect())
+}
+
+#[derive(FromRow)]
+struct CaseRow {
+    id: i64,
+    footprint: String,
+    footprint_bytes: u64,
+    region_bytes: u64,
+    effective_bytes: u64,
+    workload_json: String,
+    started: Option<String>,
+    t1: Option<String>,
+    state: String,
+    reason: Option<String>,
+    warnings_json: String,
+    figures_json: Option<String>,
+}
+
+/// What the export says of a workload; the rest is in the plan.
+#[derive(Deserialize)]
+struct Workload {
+    name: String,
+    block_bytes: u64,
+    pattern: Pattern,
+    read_percent: u32,
+    outstanding_per_disk: u32,
+}
+
+#[derive(Deserialize)]
+struct Pattern {
+    kind: String,
+}
+
+/// A case's result, stored or evaluated just now.
+struct CaseOutcome {
+    state: String,
+    reason: Option<String>,
+    warnings: Vec<String>,
+    figures: CaseFigures,
+    seconds: Vec<Second>,
+    precondition_seconds: Vec<Second>,
+}
+
+impl CaseRow {
+    async fn outcome(&self, connection: &mut SqliteConnection, run_ended: bool) -> Result<CaseOutcome, Fault> {
+        let figures = from_json_opt(self.figures_json.as_deref(), "cases.figures_json")?;
+        match figures {
+            Some(figures) => self.stored(connection, figures).await,
+            None => self.evaluated(connection, run_ended).await,
+        }
+    }
+
+    async fn stored(&self, connection: &mut SqliteConnection, figures: CaseFigures) -> Result<CaseOutcome, Fault> {
+        let (precondition_seconds, seconds) = cluster_seconds(connection, CaseId(self.id)).await?;
+        Ok(CaseOutcome {
+            state: self.state.clone(),
+            reason: self.reason.clone(),
+            warnings: from_json(&self.warnings_json, "cases.warnings_json")?,
+            figures,
+            seconds,
+            precondition_seconds,
+        })
+    }
+
+    async fn evaluated(&self, connection: &mut SqliteConnection, run_ended: bool) -> Result<CaseOutcome, Fault> {
+        let cut_off = || Ending::Failed("the run ended before the case did".into());
+        let ending = if run_ended { cut_off() } else { Ending::Running };
+        let result = evaluate(connection, CaseId(self.id), ending).await?;
+        Ok(CaseOutcome {
+            state: result.state.as_str().into(),
+            reason: result.reason,
+            warnings: result.warnings,
+            figures: result.figures,
+            seconds: result.seconds,
+            precondition_seconds: result.precondition_seconds,
+        })
+    }
+
+    fn into_case(self, fill: Option<Fill>, outcome: CaseOutcome) -> Result<Case, Fault> {
+        let workload: Workload = from_json(&self.workload_json, "cases.workload_json")?;
+        let figures = outcome.figures;
+        let ended = outcome.state != CaseState::Running.as_str();
+        Ok(Case {
+            footprint_bytes: self.footprint_bytes,
+            footprint: self.footprint,
+            effective_bytes: self.effective_bytes,
+            region_bytes: self.region_bytes,
+            workload: workload.name,
+            block_bytes: workload.block_bytes,
+            pattern: workload.pattern.kind,
+            read_percent: workload.read_percent,
+            outstanding_per_disk: workload.outstanding_per_disk,
+            state: outcome.state,
+            reason: outcome.reason,
+            started: time_opt(self.started.as_deref(), "cases.started")?,
+            finished: time_opt(self.t1.as_deref().filter(|_| ended), "cases.t1")?,
+            fill,
+            workers: figures.workers,
+            window_seconds: figures.window_seconds,
+            start_skew_us: figures.start_skew_us,
+            clock_drift_us: figures.clock_drift_us,
+            unfinished: figures.unfinished,
+            ops: figures.ops,
+            seconds: outcome.seconds,
+            precondition_seconds: outcome.precondition_seconds,
+            steady_state: figures.steady_state,
+            per_worker: figures.per_worker,
+            per_disk: figures.per_disk,
+            warnings: outcome.warnings,
+        })
+    }
+}
+
+#[derive(FromRow)]
+struct SecondRow {
+    phase: String,
+    second: u32,
+    read_iops: Option<f64>,
+    read_mib_per_s: Option<f64>,
+    read_mean_us: Option<f64>,
+    read_p50_us: Option<f64>,
+    read_p99_us: Option<f64>,
+    read_max_us: Option<f64>,
+    write_iops: Option<f64>,
+    write_mib_per_s: Option<f64>,
+    write_mean_us: Option<f64>,
+    write_p50_us: Option<f64>,
+    write_p99_us: Option<f64>,
+    write_max_us: Option<f64>,
+}
+
+impl SecondRow {
+    fn second(&self) -> Second {
+        let read = [
+            self.read_iops,
+            self.read_mib_per_s,
+            self.read_mean_us,
+            self.read_p50_us,
+            self.read_p99_us,
+            self.read_max_us,
+        ];
+        let write = [
+            self.write_iops,
+            self.write_mib_per_s,
+            self.write_mean_us,
+            self.write_p50_us,
+            self.write_p99_us,
+            self.write_max_us,
+        ];
+        Second { t: self.second, read: second_op(read), write: second_op(write) }
+    }
+}
+
+/// The order of `SecondOp`'s fields; none where the operation had no I/O.
+fn second_op(figures: [Option<f64>; 6]) -> Option<SecondOp> {
+    let [iops, mib_per_s, mean_us, p50_us, p99_us, max_us] = figures;
+    Some(SecondOp {
+        iops: iops?,
+        mib_per_s: mib_per_s?,
+        mean_us: mean_us?,
+        p50_us: p50_us?,
+        p99_us: p99_us?,
+        max_us: max_us?,
+    })
+}
+
+/// The cluster's seconds of preconditioning and of the window.
+async fn cluster_seconds(connection: &mut SqliteConnection, case: CaseId) -> Result<(Vec<Second>, Vec<Second>), Fault> {
+    let rows: Vec<SecondRow> = sqlx::query_as(sql::EXPORT_CLUSTER_SECONDS).bind(case.0).fetch_all(connection).await?;
+    let (mut precondition, mut sample) = (Vec::new(), Vec::new());
+    for row in rows {
+        match phase(&row.phase)? {
+            Phase::Precondition => precondition.push(row.second()),
+            Phase::Sample => sample.push(row.second()),
+        }
+    }
+    Ok((precondition, sample))
+}

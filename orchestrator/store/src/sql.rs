@@ -1,0 +1,146 @@
+//! Every SQL statement of the store. A test prepares each against the migrated schema.
+
+/// Declares the statements and, for the test, their list.
+macro_rules! statements {
+    ($($(#[doc = $doc:literal])* $name:ident = $sql:literal;)*) => {
+        $($(#[doc = $doc])* pub(crate) const $name: &str = $sql;)*
+
+        #[cfg(test)]
+        pub(crate) const ALL: &[(&str, &str)] = &[$((stringify!($name), $sql)),*];
+    };
+}
+
+statements! {
+    BEGIN_IMMEDIATE = "BEGIN IMMEDIATE";
+    APPLICATION_ID = "PRAGMA application_id";
+    COUNT_TABLES = "SELECT count(*) FROM sqlite_schema";
+    HAS_MIGRATIONS = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '_sqlx_migrations'";
+    SCHEMA_VERSION = "SELECT coalesce(max(version), 0) FROM _sqlx_migrations";
+
+    INSERT_RUN = "INSERT INTO runs (id, name, state, started, plan_yaml, plan_json, environment_json, seed) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    SELECT_RUN_STATE = "SELECT state FROM runs WHERE id = ?1";
+    UPDATE_RUN_STATE = "UPDATE runs SET state = ?2 WHERE id = ?1";
+    INSERT_TRANSITION = "INSERT INTO run_transitions (run_id, state, at) VALUES (?1, ?2, ?3)";
+    UPDATE_RUN_END = "UPDATE runs SET finished = ?2, complete = ?3, reason = ?4 WHERE id = ?1";
+    UPDATE_ENVIRONMENT = "UPDATE runs SET environment_json = ?2 WHERE id = ?1";
+    APPEND_RUN_WARNING = "UPDATE runs SET warnings_json = json_insert(warnings_json, '$[#]', ?2) WHERE id = ?1 \
+        AND NOT EXISTS (SELECT 1 FROM json_each(warnings_json) WHERE value = ?2)";
+    INSERT_EVENT = "INSERT INTO events (run_id, at, level, message) VALUES (?1, ?2, ?3, ?4)";
+    COUNT_COMPLETE_CASES = "SELECT count(*) FROM cases WHERE run_id = ?1 AND state = 'complete'";
+
+    INSERT_INTENT = "INSERT INTO journal (run_id, kind, effect, object, intent_json, created_at) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    UPDATE_TASK = "UPDATE journal SET task_json = ?2 WHERE id = ?1 AND finished_at IS NULL";
+    UPDATE_OUTCOME = "UPDATE journal SET succeeded = ?2, object = coalesce(?3, object), outcome_json = ?4, finished_at = ?5 \
+        WHERE id = ?1 AND finished_at IS NULL";
+    OPEN_INTENTS = "SELECT id, run_id, kind, effect, object, intent_json, created_at, task_json, succeeded, outcome_json \
+        FROM journal WHERE run_id = ?1 AND finished_at IS NULL ORDER BY id";
+    #[doc = "Creations that had their effect and are followed by no destruction of the same object that had its effect."]
+    LIVING_OBJECTS = "SELECT id, run_id, kind, effect, object, intent_json, created_at, task_json, succeeded, outcome_json \
+        FROM journal AS made WHERE run_id = ?1 AND effect = 'create' AND succeeded = 1 AND NOT EXISTS ( \
+            SELECT 1 FROM journal AS gone WHERE gone.run_id = made.run_id AND gone.effect = 'destroy' \
+            AND gone.succeeded = 1 AND gone.object = made.object AND gone.id > made.id) ORDER BY id";
+
+    INSERT_WORKER = "INSERT INTO workers (run_id, name, uuid, hello_json) VALUES (?1, ?2, ?3, ?4) \
+        ON CONFLICT (run_id, name) DO UPDATE SET uuid = excluded.uuid, hello_json = excluded.hello_json";
+    UPDATE_WORKER_ENGINE = "UPDATE workers SET engine_json = ?3 WHERE name = ?2 \
+        AND run_id = (SELECT run_id FROM cases WHERE id = ?1)";
+
+    INSERT_FILL_TIME = "INSERT INTO fill_times (run_id, footprint_bytes, seconds) VALUES (?1, ?2, ?3) \
+        ON CONFLICT (run_id, footprint_bytes) DO UPDATE SET seconds = excluded.seconds";
+    INSERT_FILL = "INSERT INTO fills (run_id, footprint_bytes, worker, disk, bytes, seconds, verified_blocks) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (run_id, footprint_bytes, worker, disk) \
+        DO UPDATE SET bytes = excluded.bytes, seconds = excluded.seconds, verified_blocks = excluded.verified_blocks";
+
+    INSERT_CASE = "INSERT INTO cases (run_id, ordinal, footprint, footprint_bytes, region_bytes, effective_bytes, workload_json, \
+        precondition_seconds, sample_seconds, expected_workers, reads_unwritten) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    INSERT_CASE_WORKER = "INSERT INTO case_workers (case_id, worker, ordinal, disks_json) VALUES (?1, ?2, ?3, ?4)";
+    UPDATE_CASE_ENGINE = "UPDATE case_workers SET engine_json = ?3 WHERE case_id = ?1 AND worker = ?2";
+    UPDATE_CASE_WINDOW = "UPDATE cases SET started = ?2, t0 = ?3, t1 = ?4 WHERE id = ?1";
+    UPDATE_WORKER_START = "UPDATE case_workers SET start_at_worker_ns = ?3, offset_start_ns = ?4 \
+        WHERE case_id = ?1 AND worker = ?2";
+    UPDATE_WORKER_FAILURE = "UPDATE case_workers SET failure = coalesce(failure, ?3) WHERE case_id = ?1 AND worker = ?2";
+    UPDATE_WORKER_FINISHED = "UPDATE case_workers SET started_worker_ns = ?3, ended_worker_ns = ?4, finished_complete = ?5, \
+        finished_reason = ?6, thread_cpu_json = ?7, steal = ?8, warnings_json = ?9, offset_end_ns = ?10 \
+        WHERE case_id = ?1 AND worker = ?2 AND finished_complete IS NULL";
+    SELECT_WORKER_FINISHED = "SELECT finished_complete FROM case_workers WHERE case_id = ?1 AND worker = ?2";
+    INSERT_CASE_DISK = "INSERT INTO case_disks (case_id, worker, ordinal, serial, unfinished, oldest_unfinished_ns, device_json, \
+        pacing_json, stalls_json, errors_json) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    INSERT_TOTALS = "INSERT INTO case_totals (case_id, case_disk_id, timing, op, count, bytes, errors, sum_ns, min_ns, max_ns, \
+        over_range, histogram) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+
+    SELECT_CASE_STATE = "SELECT state FROM cases WHERE id = ?1";
+    INSERT_WORKER_SECOND = "INSERT INTO worker_seconds (case_id, worker, number, phase, second, whole, \
+        read_count, read_bytes, read_errors, read_sum_ns, read_min_ns, read_max_ns, read_over_range, \
+        write_count, write_bytes, write_errors, write_sum_ns, write_min_ns, write_max_ns, write_over_range) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20) \
+        ON CONFLICT DO NOTHING";
+    INSERT_SECOND_HISTOGRAMS = "INSERT INTO second_histograms (case_id, worker, number, read_histogram, write_histogram, disks) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    SELECT_SAMPLE_OF_SECOND = "SELECT number FROM worker_seconds \
+        WHERE case_id = ?1 AND worker = ?2 AND phase = ?3 AND second = ?4";
+    SELECT_SAMPLE_OF_NUMBER = "SELECT number FROM worker_seconds WHERE case_id = ?1 AND worker = ?2 AND number = ?3";
+
+    UPDATE_CASE_END = "UPDATE cases SET state = ?2, reason = ?3, warnings_json = ?4, figures_json = ?5 WHERE id = ?1";
+    INSERT_CLUSTER_SECOND = "INSERT INTO cluster_seconds (case_id, phase, second, \
+        read_iops, read_mib_per_s, read_mean_us, read_p50_us, read_p99_us, read_max_us, \
+        write_iops, write_mib_per_s, write_mean_us, write_p50_us, write_p99_us, write_max_us) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+    DELETE_SECOND_HISTOGRAMS = "DELETE FROM second_histograms WHERE case_id = ?1";
+
+    SELECT_CASE_INPUT = "SELECT json_extract(workload_json, '$.block_bytes') AS block_bytes, precondition_seconds, \
+        sample_seconds, expected_workers, reads_unwritten FROM cases WHERE id = ?1";
+    SELECT_CASE_WORKERS = "SELECT worker, disks_json, engine_json, start_at_worker_ns, offset_start_ns, offset_end_ns, failure, \
+        started_worker_ns, ended_worker_ns, finished_complete, finished_reason, thread_cpu_json, steal, warnings_json \
+        FROM case_workers WHERE case_id = ?1 ORDER BY ordinal";
+    SELECT_CASE_DISKS = "SELECT id, worker, serial, unfinished, oldest_unfinished_ns, device_json, pacing_json, stalls_json, \
+        errors_json FROM case_disks WHERE case_id = ?1 ORDER BY worker, ordinal";
+    SELECT_DISK_TOTALS = "SELECT case_disk_id, timing, op, count, bytes, errors, sum_ns, min_ns, max_ns, over_range, histogram \
+        FROM case_totals WHERE case_id = ?1 AND case_disk_id IS NOT NULL";
+    SELECT_CLUSTER_TOTALS = "SELECT op, count, bytes, errors, sum_ns, min_ns, max_ns, over_range, histogram \
+        FROM case_totals WHERE case_id = ?1 AND case_disk_id IS NULL AND timing = 'response'";
+    SELECT_MARKS = "SELECT worker, phase, second, whole, read_count, write_count FROM worker_seconds WHERE case_id = ?1 \
+        ORDER BY worker, number";
+    #[doc = "The samples of a stretch of seconds, with histograms, second by second."]
+    SELECT_SECONDS = "SELECT s.worker, s.number, s.second, s.whole, s.read_count, s.read_bytes, s.read_errors, s.read_sum_ns, \
+        s.read_min_ns, s.read_max_ns, s.read_over_range, s.write_count, s.write_bytes, s.write_errors, s.write_sum_ns, \
+        s.write_min_ns, s.write_max_ns, s.write_over_range, h.read_histogram, h.write_histogram, h.disks \
+        FROM worker_seconds AS s JOIN second_histograms AS h \
+        ON h.case_id = s.case_id AND h.worker = s.worker AND h.number = s.number \
+        WHERE s.case_id = ?1 AND s.phase = ?2 AND s.second >= ?3 AND s.second < ?4 ORDER BY s.second, s.worker";
+
+    LIST_CASES = "SELECT id, ordinal, footprint_bytes, json_extract(workload_json, '$.name') AS workload, state \
+        FROM cases WHERE run_id = ?1 ORDER BY ordinal";
+
+    LIST_RUNS = "SELECT id, name, state, complete, reason, started, finished, \
+        (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
+        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases \
+        FROM runs ORDER BY id DESC LIMIT ?1";
+    UNFINISHED_RUNS = "SELECT id, name, state, complete, reason, started, finished, \
+        (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
+        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases \
+        FROM runs WHERE state NOT IN ('done', 'failed', 'cancelled') ORDER BY id";
+    SELECT_RUN_SUMMARY = "SELECT id, name, state, complete, reason, started, finished, \
+        (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
+        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases \
+        FROM runs WHERE id = ?1";
+    LATEST_RUN = "SELECT id FROM runs ORDER BY id DESC LIMIT 1";
+    #[doc = "Ids that begin with ?1; ?2 is the first text after all of those."]
+    RUNS_WITH_PREFIX = "SELECT id FROM runs WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
+
+    EXPORT_RUN = "SELECT id, name, state, complete, reason, started, finished, plan_yaml, plan_json, environment_json, \
+        warnings_json, seed FROM runs WHERE id = ?1";
+    EXPORT_EVENTS = "SELECT at, level, message FROM events WHERE run_id = ?1 ORDER BY id";
+    EXPORT_TRANSITIONS = "SELECT state, at FROM run_transitions WHERE run_id = ?1 ORDER BY id";
+    EXPORT_WORKERS = "SELECT name, hello_json, engine_json FROM workers WHERE run_id = ?1 ORDER BY name";
+    EXPORT_FILLS = "SELECT t.footprint_bytes, t.seconds, coalesce(sum(f.bytes), 0) AS bytes, \
+        coalesce(sum(f.verified_blocks), 0) AS verified_blocks FROM fill_times AS t LEFT JOIN fills AS f \
+        ON f.run_id = t.run_id AND f.footprint_bytes = t.footprint_bytes WHERE t.run_id = ?1 GROUP BY t.footprint_bytes, t.seconds";
+    EXPORT_CASES = "SELECT id, ordinal, footprint, footprint_bytes, region_bytes, effective_bytes, workload_json, \
+        expected_workers, started, t1, state, reason, warnings_json, figures_json FROM cases WHERE run_id = ?1 ORDER BY ordinal";
+    EXPORT_CLUSTER_SECONDS = "SELECT phase, second, read_iops, read_mib_per_s, read_mean_us, read_p50_us, read_p99_us, read_max_us, \
+        write_iops, write_mib_per_s, write_mean_us, write_p50_us, write_p99_us, write_max_us \
+        FROM cluster_seconds WHERE case_id = ?1 ORDER BY phase, second";
+}

@@ -1,0 +1,182 @@
+//! The exports that other programs read.
+
+use analysis::export::{Case, Export, Op};
+
+use crate::Error;
+
+/// The CSV export's columns, in order, with what each holds. Numbers have a point and no separators; a figure that does not exist is empty.
+pub const CSV_COLUMNS: [(&str, &str); 45] = [
+    ("run_id", "UUID of the run"),
+    ("run_name", "name of the plan"),
+    ("run_state", "done, failed, cancelled, or the state of a run that has not ended"),
+    ("run_complete", "false where anything that the plan asked for is missing or incomplete"),
+    ("case", "place of the case in the run, from 1"),
+    ("workload", "name of the workload"),
+    ("footprint", "footprint as the plan spells it"),
+    ("footprint_bytes", "footprint as asked"),
+    ("effective_bytes", "what was measured: region × workers × disks"),
+    ("region_bytes", "part of each data disk"),
+    ("block_bytes", "bytes an I/O"),
+    ("pattern", "random, sequential, permutation or hot-spot"),
+    ("read_percent", "share of reads"),
+    ("outstanding_per_disk", "I/Os in flight a disk"),
+    ("case_state", "complete, incomplete, failed, cancelled or running"),
+    ("case_reason", "why the case is not complete"),
+    ("started", "start of preconditioning, UTC"),
+    ("finished", "end of the window, UTC"),
+    ("fill_bytes", "new bytes that were written before the footprint's first case"),
+    ("fill_seconds", "from the first write to the last flush"),
+    ("fill_verified_blocks", "random blocks read back and found as written"),
+    ("workers_expected", "workers that the plan asked for"),
+    ("workers_measured", "workers that the figures contain"),
+    ("window_seconds", "seconds that the figures cover"),
+    ("start_skew_us", "latest first I/O minus earliest over the workers"),
+    ("clock_drift_us", "largest change of a worker's clock offset during the case"),
+    ("unfinished_count", "I/Os in flight when the window ended"),
+    ("unfinished_oldest_us", "age of the oldest of them"),
+    ("op", "read, write, or all; empty where the case has no figures"),
+    ("count", "I/Os completed in the window"),
+    ("bytes", "bytes they moved"),
+    ("iops", "count / window_seconds"),
+    ("mib_per_s", "bytes / window_seconds / 2^20"),
+    ("errors", "I/Os that failed or were short"),
+    ("over_range", "I/Os slower than 10 minutes"),
+    ("latency_mean_us", "sum / count"),
+    ("latency_min_us", "fastest I/O"),
+    ("latency_p50_us", "median"),
+    ("latency_p90_us", "90th percentile, from merged histograms, as all percentiles"),
+    ("latency_p95_us", "95th percentile"),
+    ("latency_p99_us", "99th percentile"),
+    ("latency_p99_9_us", "99.9th percentile"),
+    ("latency_p99_99_us", "99.99th percentile"),
+    ("latency_max_us", "slowest I/O"),
+    ("warnings", "what the reader of these figures must know, of the run and of the case, separated by \" | \""),
+];
+
+/// The run as JSON: the contract of [`Export`], indented.
+///
+/// # Errors
+/// [`Error::Json`].
+pub fn export_json(export: &Export) -> Result<String, Error> {
+    let mut text = serde_json::to_string_pretty(export)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// The run as CSV: a header ([`CSV_COLUMNS`]), then a row a case and operation; a case without figures has one row without an operation.
+///
+/// A text that a spreadsheet would take for a formula starts with an apostrophe.
+///
+/// # Errors
+/// [`Error::Csv`].
+pub fn cases_csv(export: &Export) -> Result<String, Error> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(CSV_COLUMNS.map(|(name, _)| name))?;
+    for (index, case) in export.cases.iter().enumerate() {
+        let ops = [("read", &case.ops.read), ("write", &case.ops.write), ("all", &case.ops.all)];
+        let measured: Vec<_> =
+            ops.into_iter().filter_map(|(name, op)| op.as_ref().map(|op| (name, Some(op)))).collect();
+        let rows = if measured.is_empty() { vec![("", None)] } else { measured };
+        for (name, op) in rows {
+            writer.write_record(row(export, index, case, name, op))?;
+        }
+    }
+    let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn row(export: &Export, index: usize, case: &Case, name: &str, op: Option<&Op>) -> Vec<String> {
+    let mut row = run_and_profile(export, index, case).to_vec();
+    row.extend(circumstances(case));
+    row.push(name.to_owned());
+    row.extend(figures(op));
+    let warnings: Vec<&str> = export.run.warnings.iter().chain(&case.warnings).map(String::as_str).collect();
+    row.push(plain_text(&warnings.join(" | ")));
+    row
+}
+
+fn run_and_profile(export: &Export, index: usize, case: &Case) -> [String; 14] {
+    let run = &export.run;
+    [
+        plain_text(&run.id),
+        plain_text(&run.name),
+        plain_text(&run.state),
+        run.complete.to_string(),
+        (index + 1).to_string(),
+        plain_text(&case.workload),
+        plain_text(&case.footprint),
+        case.footprint_bytes.to_string(),
+        case.effective_bytes.to_string(),
+        case.region_bytes.to_string(),
+        case.block_bytes.to_string(),
+        plain_text(&case.pattern),
+        case.read_percent.to_string(),
+        case.outstanding_per_disk.to_string(),
+    ]
+}
+
+fn circumstances(case: &Case) -> [String; 14] {
+    let fill = case.fill.as_ref();
+    [
+        plain_text(&case.state),
+        plain_text(case.reason.as_deref().unwrap_or_default()),
+        or_empty(case.started),
+        or_empty(case.finished),
+        or_empty(fill.map(|fill| fill.bytes)),
+        or_empty(fill.map(|fill| fill.seconds)),
+        or_empty(fill.map(|fill| fill.verified_blocks)),
+        case.workers.expected.to_string(),
+        case.workers.measured.to_string(),
+        case.window_seconds.to_string(),
+        or_empty(case.start_skew_us),
+        or_empty(case.clock_drift_us),
+        case.unfinished.count.to_string(),
+        or_empty(case.unfinished.oldest_us),
+    ]
+}
+
+fn figures(op: Option<&Op>) -> [String; 15] {
+    let latency = op.and_then(|op| op.latency_us.as_ref());
+    [
+        or_empty(op.map(|op| op.count)),
+        or_empty(op.map(|op| op.bytes)),
+        or_empty(op.map(|op| op.iops)),
+        or_empty(op.map(|op| op.mib_per_s)),
+        or_empty(op.map(|op| op.errors)),
+        or_empty(op.map(|op| op.over_range)),
+        or_empty(latency.map(|latency| latency.mean)),
+        or_empty(latency.map(|latency| latency.min)),
+        or_empty(latency.map(|latency| latency.p50)),
+        or_empty(latency.map(|latency| latency.p90)),
+        or_empty(latency.map(|latency| latency.p95)),
+        or_empty(latency.map(|latency| latency.p99)),
+        or_empty(latency.map(|latency| latency.p99_9)),
+        or_empty(latency.map(|latency| latency.p99_99)),
+        or_empty(latency.map(|latency| latency.max)),
+    ]
+}
+
+fn or_empty(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+/// Spreadsheets run a cell that starts like this, also after white space.
+fn plain_text(text: &str) -> String {
+    let formula = text.trim_start().starts_with(['=', '+', '-', '@']) || text.starts_with(['\t', '\r', '\n']);
+    if formula { format!("'{text}") } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain_text;
+
+    #[test]
+    fn formulas_are_text() {
+        for bad in ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", " =1", "\r=1"] {
+            assert_eq!(plain_text(bad), format!("'{bad}"));
+        }
+        for fine in ["", "4k-random-read", "a=b", "'=1"] {
+            assert_eq!(plain_text(fine), fine);
+        }
+    }
+}

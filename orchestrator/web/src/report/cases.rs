@@ -1,0 +1,139 @@
+//! A section a workload, and in it one a case: charts, workers, data disks.
+
+use std::collections::BTreeMap;
+
+use analysis::export::{Case, Op, Ops};
+
+use super::charts::{self, island};
+use super::figures::{OpFigures, listed_ops, op_figures, op_named};
+use super::view::{Source, case_anchor, profile, workload_anchor};
+use crate::format::{self, LatencyUnit};
+
+pub(crate) struct WorkloadSection {
+    pub(crate) name: String,
+    pub(crate) anchor: String,
+    pub(crate) profile: String,
+    pub(crate) footprints_chart: Option<String>,
+    pub(crate) percentiles_chart: Option<String>,
+    pub(crate) cases: Vec<CaseSection>,
+}
+
+pub(crate) struct CaseSection {
+    pub(crate) footprint: String,
+    pub(crate) anchor: String,
+    pub(crate) state: String,
+    pub(crate) complete: bool,
+    pub(crate) reason: Option<String>,
+    pub(crate) facts: String,
+    pub(crate) timeline: Option<String>,
+    pub(crate) timeline_caption: String,
+    pub(crate) per_worker: Vec<PartRow>,
+    pub(crate) per_disk: Vec<PartRow>,
+}
+
+/// A worker's or a disk's figures of one operation.
+pub(crate) struct PartRow {
+    pub(crate) worker: String,
+    pub(crate) disk: String,
+    pub(crate) op: &'static str,
+    pub(crate) figures: OpFigures,
+    /// IOPS divided by the median of its like.
+    pub(crate) to_median: String,
+    /// IOPS in percent of the largest of its like, for a bar.
+    pub(crate) share: String,
+    pub(crate) window: String,
+    /// Its window is not that of the cluster's figures.
+    pub(crate) own_window: bool,
+}
+
+pub(crate) fn workloads(source: &Source<'_>) -> Result<Vec<WorkloadSection>, serde_json::Error> {
+    let measured = |workload: &&String| !source.cases_of(workload).is_empty();
+    source.workloads.iter().filter(measured).map(|workload| workload_section(source, workload)).collect()
+}
+
+fn workload_section(source: &Source<'_>, workload: &str) -> Result<WorkloadSection, serde_json::Error> {
+    let cases = source.cases_of(workload);
+    let with_caveats: Vec<_> = cases.iter().map(|(index, case)| (*case, &source.caveats[*index])).collect();
+    let order = |case: &Case| source.footprints.keys().position(|bytes| *bytes == case.footprint_bytes).unwrap_or(0);
+    let ordered: Vec<_> = cases.iter().map(|(_, case)| (order(case), *case)).collect();
+    Ok(WorkloadSection {
+        name: workload.to_owned(),
+        anchor: workload_anchor(source, workload),
+        profile: cases.first().map(|(_, case)| profile(case)).unwrap_or_default(),
+        footprints_chart: charts::footprints(&with_caveats, source.unit).as_ref().map(island).transpose()?,
+        percentiles_chart: charts::percentiles(&ordered, source.unit).as_ref().map(island).transpose()?,
+        cases: cases.iter().map(|(index, case)| case_section(source, *index, case)).collect::<Result<_, _>>()?,
+    })
+}
+
+fn case_section(source: &Source<'_>, index: usize, case: &Case) -> Result<CaseSection, serde_json::Error> {
+    let timeline = charts::timeline(case, &source.plan, source.unit);
+    let timeline_caption = timeline.as_ref().map(|timeline| timeline.caption.clone()).unwrap_or_default();
+    let workers = case.per_worker.iter().map(|part| (part.worker.as_str(), "", part.window_seconds, &part.ops));
+    let disks =
+        case.per_disk.iter().map(|part| (part.worker.as_str(), part.disk.as_str(), part.window_seconds, &part.ops));
+    Ok(CaseSection {
+        footprint: case.footprint.clone(),
+        anchor: case_anchor(index),
+        state: case.state.clone(),
+        complete: case.state == "complete",
+        reason: case.reason.clone(),
+        facts: case_facts(case),
+        timeline: timeline.map(|timeline| island(&charts::Chart::Timeline(Box::new(timeline)))).transpose()?,
+        timeline_caption,
+        per_worker: part_rows(&workers.collect::<Vec<_>>(), case.window_seconds, source.unit),
+        per_disk: part_rows(&disks.collect::<Vec<_>>(), case.window_seconds, source.unit),
+    })
+}
+
+fn case_facts(case: &Case) -> String {
+    let window = format::seconds(case.window_seconds);
+    format!(
+        "{} measured ({} a disk), window {} s, {} of {} workers",
+        format::bytes(case.effective_bytes),
+        format::bytes(case.region_bytes),
+        window.text(),
+        case.workers.measured,
+        case.workers.expected
+    )
+}
+
+type Part<'a> = (&'a str, &'a str, f64, &'a Ops);
+
+fn part_rows(parts: &[Part<'_>], case_window: f64, unit: LatencyUnit) -> Vec<PartRow> {
+    let iops = |name: &str| -> Vec<f64> {
+        let mut all: Vec<f64> = parts.iter().filter_map(|part| op_named(part.3, name)).map(|op| op.iops).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    };
+    let sorted: BTreeMap<&str, Vec<f64>> =
+        ["read", "write", "all"].into_iter().map(|name| (name, iops(name))).collect();
+    let row = |(worker, disk, window, ops): &Part<'_>| {
+        let own_window = (window - case_window).abs() > 0.05;
+        let named = |(name, op): (&'static str, &Op)| PartRow {
+            worker: (*worker).to_owned(),
+            disk: (*disk).to_owned(),
+            op: if name == "all" { "both" } else { name },
+            figures: op_figures(op, unit),
+            to_median: format::ratio(op.iops / median(&sorted[name])),
+            share: format!(
+                "{:.1}",
+                100.0 * op.iops / sorted[name].last().copied().unwrap_or(1.0).max(f64::MIN_POSITIVE)
+            ),
+            window: format::seconds(*window).text().to_owned(),
+            own_window,
+        };
+        listed_ops(ops).into_iter().map(named).collect::<Vec<_>>()
+    };
+    parts.iter().flat_map(row).collect()
+}
+
+/// Median of sorted values; NaN of none.
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        even if even.is_multiple_of(2) => f64::midpoint(sorted[middle - 1], sorted[middle]),
+        _ => sorted[middle],
+    }
+}

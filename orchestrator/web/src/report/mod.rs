@@ -1,0 +1,14 @@
+//! The report of a run: one HTML file that opens without a network, and the body of the served page.
+
+mod cases;
+mod caveats;
+mod charts;
+mod circumstances;
+mod figures;
+mod page;
+mod plan_view;
+mod series;
+mod view;
+
+pub use page::report_html;
+pub(crate) use view::{ReportView, verdict};

@@ -1,0 +1,233 @@
+//! The report as its templates need it: every text ready, in the order in which it is read.
+
+use std::collections::BTreeMap;
+
+use analysis::export::{Case, Export};
+
+use super::cases::{WorkloadSection, workloads};
+use super::caveats::{Caveats, Notes, of_case};
+use super::circumstances::{FillRow, WindowRow, fills, windows};
+use super::figures::{FigureGroup, Glance, figures, glance};
+use super::plan_view::{PlanView, flatten};
+use crate::format::{self, LatencyUnit, Time};
+
+/// A report.
+pub(crate) struct ReportView {
+    pub(crate) head: Head,
+    pub(crate) unit: &'static str,
+    /// Of the run: they concern every figure.
+    pub(crate) warnings: Vec<String>,
+    pub(crate) glance: Glance,
+    pub(crate) figures: Vec<FigureGroup>,
+    pub(crate) notes: Vec<(usize, String)>,
+    pub(crate) workloads: Vec<WorkloadSection>,
+    pub(crate) fills: Vec<FillRow>,
+    pub(crate) windows: Vec<WindowRow>,
+    pub(crate) plan_yaml: String,
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) events: Vec<EventRow>,
+}
+
+/// Who, what, when, where.
+pub(crate) struct Head {
+    pub(crate) name: String,
+    pub(crate) id: String,
+    pub(crate) state: String,
+    /// `good`, `bad` or `busy`.
+    pub(crate) tone: &'static str,
+    /// Says what is wrong with an incomplete, failed or cancelled run, or that it still goes on.
+    pub(crate) banner: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) started: Time,
+    pub(crate) finished: Option<Time>,
+    pub(crate) took: Option<String>,
+    pub(crate) place: String,
+    pub(crate) cases: String,
+}
+
+pub(crate) struct EventRow {
+    pub(crate) at: Time,
+    pub(crate) level: String,
+    pub(crate) message: String,
+}
+
+/// What all parts of one report are built from.
+pub(crate) struct Source<'a> {
+    pub(crate) export: &'a Export,
+    pub(crate) plan: PlanView,
+    pub(crate) unit: LatencyUnit,
+    /// Of the plan and of the cases, ascending, with their labels.
+    pub(crate) footprints: BTreeMap<u64, String>,
+    /// Of the plan, then of the cases.
+    pub(crate) workloads: Vec<String>,
+    /// One a case.
+    pub(crate) caveats: Vec<Caveats>,
+}
+
+impl ReportView {
+    /// # Errors
+    /// A figure that JSON cannot hold.
+    pub(crate) fn of(export: &Export) -> Result<Self, serde_json::Error> {
+        let plan = PlanView::of(&export.run.plan);
+        let mut notes = Notes::default();
+        let caveats = export.cases.iter().map(|case| of_case(case, &plan, &mut notes)).collect();
+        let source = Source {
+            export,
+            unit: LatencyUnit::for_smallest_median(smallest_median(export)),
+            footprints: all_footprints(export, &plan),
+            workloads: all_workloads(export, &plan),
+            caveats,
+            plan,
+        };
+        Ok(Self {
+            head: head(&source),
+            unit: source.unit.label(),
+            warnings: export.run.warnings.clone(),
+            glance: glance(&source),
+            figures: figures(&source),
+            notes: notes.numbered(),
+            workloads: workloads(&source)?,
+            fills: fills(&source),
+            windows: windows(&source),
+            plan_yaml: export.run.plan_yaml.clone(),
+            environment: flatten(&export.run.environment),
+            events: events(export),
+        })
+    }
+}
+
+impl<'a> Source<'a> {
+    /// Cases of one workload with their index, by footprint.
+    pub(crate) fn cases_of(&self, workload: &str) -> Vec<(usize, &'a Case)> {
+        let mut cases: Vec<_> =
+            self.export.cases.iter().enumerate().filter(|(_, case)| case.workload == workload).collect();
+        cases.sort_by_key(|(_, case)| case.footprint_bytes);
+        cases
+    }
+
+    pub(crate) fn case(&self, workload: &str, footprint_bytes: u64) -> Option<(usize, &'a Case)> {
+        self.cases_of(workload).into_iter().find(|(_, case)| case.footprint_bytes == footprint_bytes)
+    }
+
+    /// The case of the run's smallest footprint, which the ratios of a workload refer to.
+    pub(crate) fn base(&self, workload: &str) -> Option<(usize, &'a Case)> {
+        self.footprints.keys().next().and_then(|bytes| self.case(workload, *bytes))
+    }
+}
+
+fn all_footprints(export: &Export, plan: &PlanView) -> BTreeMap<u64, String> {
+    let mut all: BTreeMap<u64, String> =
+        plan.footprints.iter().filter(|f| f.bytes > 0).map(|f| (f.bytes, f.label.clone())).collect();
+    for case in &export.cases {
+        all.entry(case.footprint_bytes).or_insert_with(|| case.footprint.clone());
+    }
+    all
+}
+
+fn all_workloads(export: &Export, plan: &PlanView) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let planned = plan.workloads.iter().map(|workload| &workload.name);
+    for name in planned.chain(export.cases.iter().map(|case| &case.workload)) {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+    all
+}
+
+fn smallest_median(export: &Export) -> Option<f64> {
+    let ops = export.cases.iter().flat_map(|case| [&case.ops.read, &case.ops.write]).flatten();
+    ops.filter_map(|op| op.latency_us.as_ref()).map(|latency| latency.p50).min_by(f64::total_cmp)
+}
+
+fn head(source: &Source<'_>) -> Head {
+    let run = &source.export.run;
+    let complete = source.export.cases.iter().filter(|case| case.state == "complete").count();
+    let planned = source.footprints.len() * source.workloads.len();
+    let (state, tone, banner) = verdict(run.state.as_str(), run.complete);
+    Head {
+        name: run.name.clone(),
+        id: run.id.clone(),
+        state,
+        tone,
+        banner,
+        reason: run.reason.clone(),
+        started: Time(run.started),
+        finished: run.finished.map(Time),
+        took: run.finished.map(|end| format::duration(end.duration_since(run.started).as_secs_f64())),
+        place: place(source),
+        cases: format!("{complete} of {planned}"),
+    }
+}
+
+/// State in words, tone and banner of a run.
+pub(crate) fn verdict(state: &str, complete: bool) -> (String, &'static str, Option<String>) {
+    match (state, complete) {
+        ("done", true) => ("complete".to_owned(), "good", None),
+        ("done", false) => {
+            let banner = "This run is incomplete: something that the plan asked for is missing. The figures concerned are marked.";
+            ("incomplete".to_owned(), "bad", Some(banner.to_owned()))
+        }
+        ("failed", _) => {
+            let banner = "This run failed. What was measured before is below; it is not the whole plan.";
+            ("failed".to_owned(), "bad", Some(banner.to_owned()))
+        }
+        ("cancelled", _) => {
+            let banner = "This run was cancelled. What was measured before is below; it is not the whole plan.";
+            ("cancelled".to_owned(), "bad", Some(banner.to_owned()))
+        }
+        (other, _) => {
+            let banner = "This run has not ended. Figures of cases that are still running will change.";
+            (other.to_owned(), "busy", Some(banner.to_owned()))
+        }
+    }
+}
+
+fn place(source: &Source<'_>) -> String {
+    let provider = source.plan.target.provider.as_deref().map(|provider| match provider {
+        "local" => "processes on one machine (provider local)".to_owned(),
+        other => format!("provider {other}"),
+    });
+    let workers = match (source.plan.workers.count, source.plan.workers.disks) {
+        (Some(count), Some(disks)) => Some(format!("{} × {}", plural(count, "worker"), plural(disks, "data disk"))),
+        _ => None,
+    };
+    let host = ["hostname", "host"].into_iter().find_map(|key| source.export.run.environment.get(key)?.as_str());
+    [host.map(str::to_owned), workers, provider].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn plural(count: u32, word: &str) -> String {
+    if count == 1 { format!("1 {word}") } else { format!("{} {word}s", format::count(count.into())) }
+}
+
+fn events(export: &Export) -> Vec<EventRow> {
+    let row = |event: &analysis::export::Event| EventRow {
+        at: Time(event.at),
+        level: event.level.clone(),
+        message: event.message.clone(),
+    };
+    export.run.events.iter().map(row).collect()
+}
+
+pub(crate) fn profile(case: &Case) -> String {
+    let share = match case.read_percent {
+        0 => "write".to_owned(),
+        100 => "read".to_owned(),
+        reads => format!("{reads} % read, {} % write", 100 - reads.min(100)),
+    };
+    format!(
+        "{} {}, {share}, {} outstanding a disk",
+        format::bytes(case.block_bytes),
+        case.pattern,
+        format::count(case.outstanding_per_disk.into())
+    )
+}
+
+pub(crate) fn workload_anchor(source: &Source<'_>, workload: &str) -> String {
+    let place = source.workloads.iter().position(|name| name == workload).unwrap_or(0);
+    format!("workload-{}", place + 1)
+}
+
+pub(crate) fn case_anchor(index: usize) -> String {
+    format!("case-{}", index + 1)
+}

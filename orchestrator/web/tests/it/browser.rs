@@ -1,0 +1,140 @@
+//! A real browser opens the report: as a file without any network, and as a page under its policy.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use analysis::export::Export;
+use web::{AllowedHosts, Progress};
+
+use crate::router::{ID, Runs};
+use crate::samples;
+
+/// A page takes a few seconds; a browser that hangs is killed.
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn browser() -> Option<PathBuf> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let path = std::env::var_os("PATH")?;
+    let found =
+        std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name))).find(|file| file.is_file());
+    if found.is_none() {
+        println!("skipped: none of {names:?} is installed");
+    }
+    found
+}
+
+/// The document after its scripts ran, and what the page wrote to the console.
+struct Visit {
+    dom: String,
+    console: Vec<String>,
+}
+
+fn visit(browser: &Path, url: &str) -> Visit {
+    let home = tempfile::tempdir().unwrap();
+    let (dom, log) = (home.path().join("dom"), home.path().join("log"));
+    let mut child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"])
+        .args(["--disable-component-update", "--disable-sync", "--enable-logging=stderr"])
+        // Names resolve to nothing: whatever is not this machine cannot be reached.
+        .args([
+            "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+            "--virtual-time-budget=30000",
+            "--window-size=1280,1000",
+        ])
+        .arg(format!("--user-data-dir={}", home.path().join("profile").display()))
+        .args(["--dump-dom", url])
+        .stdin(Stdio::null())
+        .stdout(std::fs::File::create(&dom).unwrap())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > LIMIT {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("the browser did not end within {LIMIT:?}:\n{}", std::fs::read_to_string(&log).unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let read = |file: &Path| String::from_utf8_lossy(&std::fs::read(file).unwrap()).into_owned();
+    let console = read(&log).lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+    Visit { dom: read(&dom), console }
+}
+
+fn visit_file(browser: &Path, export: &Export) -> Visit {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("report.html");
+    std::fs::write(&file, web::report_html(export).unwrap()).unwrap();
+    visit(browser, &format!("file://{}", file.display()))
+}
+
+fn all_charts_are_drawn(visit: &Visit, count: usize) {
+    assert!(visit.console.is_empty(), "{:#?}", visit.console);
+    assert!(visit.dom.contains(&format!("data-charts=\"{count}\"")), "not all charts were reached");
+    assert_eq!(visit.dom.matches("data-drawn=\"yes\"").count(), count);
+    assert!(!visit.dom.contains("<div class=\"plot\">This chart could not be drawn"));
+    let figures = visit.dom.split("<figure").skip(1);
+    let drawn =
+        figures.filter(|figure| figure.split("</figure>").next().unwrap().contains("class=\"main-svg\"")).count();
+    assert_eq!(drawn, count);
+}
+
+#[test]
+fn the_file_draws_its_charts_without_a_network() {
+    let Some(browser) = browser() else { return };
+    // Bars and percentiles a workload, a timeline a case.
+    all_charts_are_drawn(&visit_file(&browser, &samples::demo()), 5 * 2 + 10);
+    all_charts_are_drawn(&visit_file(&browser, &samples::incomplete()), 5 * 2 + 10);
+    // The fourth workload has no figures, only preconditioning.
+    all_charts_are_drawn(&visit_file(&browser, &samples::cancelled()), 3 * 2 + 4);
+}
+
+#[test]
+fn hostile_names_are_text_in_a_browser() {
+    let Some(browser) = browser() else { return };
+    let mut export = samples::hostile();
+    // Its workloads differ in nothing but their text, which the charts must show.
+    export.cases.truncate(3);
+    let visit = visit_file(&browser, &export);
+    all_charts_are_drawn(&visit, 3 * 2 + 3);
+    assert!(!visit.dom.contains("<img"), "a name became an element");
+    assert!(visit.dom.contains("&lt;img src=x onerror=window.pwned=1&gt;"), "a name is not shown as it is");
+}
+
+#[test]
+fn a_failed_run_without_cases_opens() {
+    let Some(browser) = browser() else { return };
+    let visit = visit_file(&browser, &samples::empty());
+    all_charts_are_drawn(&visit, 0);
+    assert!(visit.dom.contains("This run failed"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_served_page_draws_its_charts_under_its_policy_and_follows_a_run() {
+    let Some(browser) = browser() else { return };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let progress = Progress {
+        phase: "sampling".to_owned(),
+        case: Some("8k-random-70-30 on 256MiB".to_owned()),
+        percent: 24.5,
+        iops: Some(24_000.0),
+        mib_per_s: Some(187.5),
+        seconds_left: Some(93.0),
+    };
+    let source = Arc::new(Runs { exports: vec![samples::running()], progress: Some(progress) });
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = tokio::spawn(web::serve(listener, source, AllowedHosts::listening_on(address), async move {
+        stopped.await.unwrap();
+    }));
+    let url = format!("http://{address}/runs/{ID}");
+    let visit = tokio::task::spawn_blocking(move || visit(&browser, &url)).await.unwrap();
+    all_charts_are_drawn(&visit, 3 * 2 + 3);
+    assert!(visit.dom.contains("<dd data-live=\"iops\">24,000</dd>"), "the progress is not shown");
+    assert!(visit.dom.contains("<dd data-live=\"seconds_left\">1 m 33 s</dd>"));
+    stop.send(()).unwrap();
+    tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
+}

@@ -1,0 +1,64 @@
+//! JSON and CSV.
+
+use analysis::export::Export;
+use web::{CSV_COLUMNS, cases_csv, export_json};
+
+use crate::samples;
+
+fn rows(csv: &str) -> Vec<std::collections::HashMap<String, String>> {
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    reader.deserialize().collect::<Result<_, _>>().unwrap()
+}
+
+#[test]
+fn json_gives_back_the_run() {
+    for export in [samples::demo(), samples::incomplete(), samples::cancelled(), samples::hostile()] {
+        let text = export_json(&export).unwrap();
+        assert!(serde_json::from_str::<Export>(&text).unwrap() == export, "{}", export.run.name);
+        assert!(text.starts_with("{\n") && text.ends_with("}\n"));
+    }
+}
+
+#[test]
+fn csv_has_a_row_a_case_and_operation() {
+    let export = samples::cancelled();
+    let csv = cases_csv(&export).unwrap();
+    insta::assert_snapshot!("cancelled.csv", csv);
+    let rows = rows(&csv);
+    let ops: Vec<&str> = rows.iter().map(|row| row["op"].as_str()).collect();
+    assert_eq!(ops, ["read", "all", "write", "all", "read", "write", "all", ""]);
+    let case = &export.cases[2];
+    let (row, op) = (&rows[4], case.ops.read.as_ref().unwrap());
+    assert_eq!(row["workload"], "8k-random-70-30");
+    assert_eq!(row["iops"].parse::<f64>().unwrap(), op.iops);
+    assert_eq!(row["latency_p99_9_us"].parse::<f64>().unwrap(), op.latency_us.as_ref().unwrap().p99_9);
+    assert_eq!(rows[7]["case_reason"], "cancelled while preconditioning");
+    assert_eq!(rows[7]["iops"], "");
+    assert_eq!(rows[0].len(), CSV_COLUMNS.len());
+}
+
+#[test]
+fn csv_cells_are_no_formulas() {
+    let mut export = samples::cancelled();
+    export.run.name = "=HYPERLINK(\"http://evil.example\",\"x\")".to_owned();
+    export.run.warnings = vec!["@SUM(1),\"quoted\"\nnext line".to_owned()];
+    export.cases[0].workload = "+1".to_owned();
+    export.cases[0].footprint = "-2".to_owned();
+    export.cases[3].reason = Some("\t=3".to_owned());
+    let rows = rows(&cases_csv(&export).unwrap());
+    assert_eq!(rows[0]["run_name"], "'=HYPERLINK(\"http://evil.example\",\"x\")");
+    assert_eq!(rows[0]["warnings"], "'@SUM(1),\"quoted\"\nnext line");
+    assert_eq!(rows[0]["workload"], "'+1");
+    assert_eq!(rows[0]["footprint"], "'-2");
+    assert_eq!(rows[7]["case_reason"], "'\t=3");
+    for (column, value) in rows.iter().flatten() {
+        assert!(!value.starts_with(['=', '+', '-', '@', '\t']), "{column}: {value}");
+    }
+}
+
+#[test]
+fn a_run_without_cases_is_a_header() {
+    let csv = cases_csv(&samples::empty()).unwrap();
+    assert_eq!(csv.lines().count(), 1);
+    assert!(csv.starts_with("run_id,run_name,"));
+}

@@ -1,0 +1,131 @@
+//! What `/sys` and `/proc` tell about devices and CPU time, and the two queue settings that the engine may change.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::outcome::DeviceCounters;
+use crate::probe::{queue_of, sysfs_of, sysfs_u32};
+use crate::report::DiskSettings;
+
+/// The device's counters since boot; none where it has none.
+pub(crate) fn counters(device: u64) -> Option<DeviceCounters> {
+    let text = fs::read_to_string(sysfs_of(device).join("stat")).ok()?;
+    let fields: Vec<u64> = text.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    match fields[..] {
+        [reads, read_merges, _, _, writes, write_merges, ..] => {
+            Some(DeviceCounters { reads, read_merges, writes, write_merges })
+        }
+        _ => None,
+    }
+}
+
+pub(crate) fn difference(before: DeviceCounters, after: DeviceCounters) -> DeviceCounters {
+    DeviceCounters {
+        reads: after.reads.wrapping_sub(before.reads),
+        read_merges: after.read_merges.wrapping_sub(before.read_merges),
+        writes: after.writes.wrapping_sub(before.writes),
+        write_merges: after.write_merges.wrapping_sub(before.write_merges),
+    }
+}
+
+/// Reads a block device's queue settings into `settings`.
+pub(crate) fn read_settings(device: u64, settings: &mut DiskSettings) {
+    let queue = queue_of(device);
+    settings.scheduler = scheduler(&queue);
+    settings.nomerges = sysfs_u32(&queue.join("nomerges"));
+    settings.nr_requests = sysfs_u32(&queue.join("nr_requests"));
+    settings.max_sectors_kb = sysfs_u32(&queue.join("max_sectors_kb"));
+    settings.poll_queues = sysfs_u32(Path::new("/sys/module/nvme/parameters/poll_queues"))
+        .filter(|_| fs::canonicalize(&queue).is_ok_and(|path| path.to_string_lossy().contains("/nvme")));
+}
+
+/// The scheduler in brackets, or the only one.
+fn scheduler(queue: &Path) -> Option<String> {
+    let text = fs::read_to_string(queue.join("scheduler")).ok()?;
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(name, _)| name);
+    Some(chosen.unwrap_or(text.trim()).to_owned())
+}
+
+/// Queue settings that were changed, and are put back when this is dropped. What was already so is not touched.
+#[derive(Debug, Default)]
+pub(crate) struct QueueGuard {
+    changed: Vec<(PathBuf, String)>,
+}
+
+impl QueueGuard {
+    /// Sets scheduler `none` and `nomerges=2`; what cannot be set is a warning.
+    pub(crate) fn set(&mut self, id: &str, device: u64, warnings: &mut Vec<String>) {
+        let queue = queue_of(device);
+        let nomerges = sysfs_u32(&queue.join("nomerges")).map(|value| value.to_string());
+        for (name, before, wanted) in [("scheduler", scheduler(&queue), "none"), ("nomerges", nomerges, "2")] {
+            let Some(before) = before.filter(|value| value != wanted) else { continue };
+            match fs::write(queue.join(name), wanted) {
+                Ok(()) => self.changed.push((queue.join(name), before)),
+                Err(error) => warnings.push(format!("disk {id}: {name} stays {before}: {error}")),
+            }
+        }
+    }
+}
+
+impl Drop for QueueGuard {
+    fn drop(&mut self) {
+        for (path, before) in self.changed.drain(..).rev() {
+            // A device that is gone needs nothing put back.
+            let _ = fs::write(path, before);
+        }
+    }
+}
+
+/// CPU time of this machine since boot, in ticks: taken by the hypervisor, and all of it. None outside a VM.
+pub(crate) fn steal_ticks() -> Option<(u64, u64)> {
+    let virtual_machine = fs::read_to_string("/proc/cpuinfo")
+        .ok()?
+        .lines()
+        .any(|line| line.starts_with("flags") && line.split_whitespace().any(|flag| flag == "hypervisor"));
+    if !virtual_machine {
+        return None;
+    }
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let fields: Vec<u64> =
+        text.lines().next()?.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal; guest times are in user already.
+    fields.get(7).map(|&steal| (steal, fields.iter().take(8).sum()))
+}
+
+/// CPU time of this process's io-wq worker threads, ns; those that ended meanwhile are not in it.
+pub(crate) fn io_wq_cpu_ns() -> io::Result<u64> {
+    let mut total = 0;
+    for task in fs::read_dir("/proc/self/task")?.filter_map(Result::ok) {
+        let is_worker = fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("iou-wrk"));
+        if is_worker {
+            let schedstat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            total += schedstat.split(' ').next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chosen_scheduler_is_the_one_in_brackets() {
+        let directory = tempfile::tempdir().unwrap();
+        for (text, expected) in
+            [("[none] mq-deadline\n", "none"), ("none [mq-deadline] bfq\n", "mq-deadline"), ("none\n", "none")]
+        {
+            fs::write(directory.path().join("scheduler"), text).unwrap();
+            assert_eq!(scheduler(directory.path()).as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn steal_is_a_part_of_all_ticks() {
+        match steal_ticks() {
+            Some((steal, all)) => assert!(steal <= all && all > 0),
+            None => println!("skipped: not a virtual machine"),
+        }
+    }
+}

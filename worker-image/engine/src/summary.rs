@@ -1,0 +1,210 @@
+//! The outcome, from what threads and collector measured.
+
+use std::time::Duration;
+
+use crate::clock::Anchor;
+use crate::collect::{LoadShape, Shape};
+use crate::control::Control;
+use crate::device::difference;
+use crate::limits::{BUSY_THREAD, DEVICE_TOLERANCE, MAX_STALLS, STEAL_SHARE};
+use crate::outcome::{DeviceCounters, DiskOutcome, Ops, Outcome, Pacing, Stall};
+use crate::snapshot::Snapshot;
+use crate::tally::common_stalls;
+use crate::thread::{LaneEnd, ThreadEnd, share};
+
+/// A disk's totals over the window.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) ops: Ops,
+    pub(crate) service: Option<Ops>,
+    pub(crate) flushes: u64,
+}
+
+impl Totals {
+    pub(crate) fn new(open_loop: bool) -> Self {
+        Self { ops: Ops::default(), service: open_loop.then(Ops::default), flushes: 0 }
+    }
+}
+
+/// All that an outcome is made from.
+pub(crate) struct Measured<'a> {
+    pub(crate) shape: &'a Shape,
+    pub(crate) ends: Vec<Option<ThreadEnd>>,
+    pub(crate) totals: Vec<Totals>,
+    pub(crate) window_whole: bool,
+    pub(crate) snapshots: (Option<Snapshot>, Option<Snapshot>),
+    /// Start of the window (of the job, where there is none), ns.
+    pub(crate) window_ns: u64,
+    pub(crate) anchor: Anchor,
+    pub(crate) control: &'a Control,
+}
+
+/// Makes the outcome.
+pub(crate) fn outcome(measured: Measured<'_>) -> Outcome {
+    let Measured { shape, ends, totals, window_whole, snapshots, window_ns, anchor, control } = measured;
+    let mut warnings = Vec::new();
+    let lanes: Vec<&LaneEnd> = ends.iter().flatten().flat_map(|end| &end.lanes).collect();
+    let mut disks = Vec::with_capacity(totals.len());
+    for (index, totals) in totals.into_iter().enumerate() {
+        let mine: Vec<&LaneEnd> = lanes.iter().copied().filter(|lane| lane.disk == index).collect();
+        let mut disk = disk_outcome(&shape.disk_ids[index], totals, &mine, window_ns, &mut warnings);
+        disk.device = device_counters(index, &snapshots);
+        if let (Some(load), Some(device)) = (shape.load, disk.device) {
+            compare_with_device(&disk, device, load, &snapshots, window_ns, &mut warnings);
+        }
+        disks.push(disk);
+    }
+    let (reason, failed_disk) = reason(&ends, shape, window_whole, &disks, control);
+    let readings = snapshots.0.as_ref().zip(snapshots.1.as_ref());
+    let io_wq_cpu = readings.map_or(0.0, |(before, after)| {
+        share(after.io_wq_ns.saturating_sub(before.io_wq_ns), after.at_ns.saturating_sub(before.at_ns))
+    });
+    let steal = readings.and_then(|(before, after)| after.steal_since(before));
+    let thread_cpu: Vec<f64> = ends.iter().map(|end| end.as_ref().map_or(0.0, |end| end.cpu)).collect();
+    warn_of_generator(&thread_cpu, io_wq_cpu, steal, &mut warnings);
+    for (number, end) in ends.iter().enumerate() {
+        if let Some(leftover) = end.as_ref().and_then(|end| end.leftover.as_ref()) {
+            warnings.push(format!("engine thread {number}: {leftover}"));
+        }
+    }
+    let times = |time: fn(&ThreadEnd) -> Option<u64>| ends.iter().flatten().filter_map(time);
+    Outcome {
+        complete: reason.is_none(),
+        reason,
+        failed_disk,
+        first_io: times(|end| end.first_io_ns).min().map(|ns| anchor.to_instant(ns)),
+        last_completion: times(|end| end.last_completion_ns).max().map(|ns| anchor.to_instant(ns)),
+        disks,
+        thread_cpu,
+        io_wq_cpu,
+        steal,
+        warnings,
+    }
+}
+
+fn disk_outcome(
+    id: &str,
+    totals: Totals,
+    lanes: &[&LaneEnd],
+    window_ns: u64,
+    warnings: &mut Vec<String>,
+) -> DiskOutcome {
+    let mut disk = DiskOutcome {
+        id: id.to_owned(),
+        ops: totals.ops,
+        service: totals.service,
+        flushes: totals.flushes,
+        unfinished: lanes.iter().map(|lane| lane.unfinished).sum(),
+        oldest_unfinished: Duration::from_nanos(lanes.iter().map(|lane| lane.oldest_unfinished_ns).max().unwrap_or(0)),
+        pacing: pacing(lanes),
+        ..DiskOutcome::default()
+    };
+    let stalls: Vec<&[(u64, u64)]> = lanes.iter().map(|lane| lane.stalls.stalls.as_slice()).collect();
+    let relative = |ns: u64| i64::try_from(i128::from(ns) - i128::from(window_ns)).unwrap_or(i64::MAX);
+    let stall = |(from, to): (u64, u64)| Stall { start_ns: relative(from), length_ns: to - from };
+    disk.stalls = common_stalls(&stalls).into_iter().map(stall).collect();
+    let dropped: u64 = lanes.iter().map(|lane| lane.stalls.dropped).sum();
+    if dropped > 0 {
+        warnings.push(format!("disk {id}: {dropped} stalls beyond the first {MAX_STALLS} of a thread are not listed"));
+    }
+    for lane in lanes {
+        lane.errors.add_to(&mut disk.errors);
+        let Some(bulk) = lane.bulk else { continue };
+        let ops = if bulk.is_read { &mut disk.ops.read } else { &mut disk.ops.write };
+        ops.count += bulk.count;
+        ops.bytes += bulk.bytes;
+        ops.errors += bulk.errors;
+        disk.bytes += bulk.bytes;
+        disk.elapsed = disk.elapsed.max(Duration::from_nanos(bulk.elapsed_ns));
+        disk.verified_blocks += bulk.verified_blocks;
+    }
+    disk
+}
+
+fn pacing(lanes: &[&LaneEnd]) -> Option<Pacing> {
+    let all = lanes.iter().filter_map(|lane| lane.pacing);
+    all.reduce(|a, b| Pacing {
+        intended: a.intended + b.intended,
+        late: a.late + b.late,
+        missed: a.missed + b.missed,
+        largest_lag_ns: a.largest_lag_ns.max(b.largest_lag_ns),
+    })
+}
+
+fn device_counters(disk: usize, snapshots: &(Option<Snapshot>, Option<Snapshot>)) -> Option<DeviceCounters> {
+    let (before, after) = (snapshots.0.as_ref()?, snapshots.1.as_ref()?);
+    Some(difference(before.devices[disk]?, after.devices[disk]?))
+}
+
+/// Warns where the device's requests are not our I/Os. The readings are a moment later than the window's ends, and what was in
+/// flight at either belongs to one side only: both are allowed for.
+fn compare_with_device(
+    disk: &DiskOutcome,
+    device: DeviceCounters,
+    load: LoadShape,
+    snapshots: &(Option<Snapshot>, Option<Snapshot>),
+    window_ns: u64,
+    warnings: &mut Vec<String>,
+) {
+    let (Some(before), Some(after)) = (&snapshots.0, &snapshots.1) else { return };
+    let length = after.at_ns.saturating_sub(before.at_ns);
+    let late = before.at_ns.saturating_sub(window_ns);
+    for (what, ours, requests, merges) in [
+        ("reads", disk.ops.read.count, device.reads, device.read_merges),
+        ("writes", disk.ops.write.count, device.writes, device.write_merges),
+    ] {
+        #[expect(clippy::cast_precision_loss, reason = "a tolerance")]
+        let allowed = ours as f64 * (DEVICE_TOLERANCE + share(late, length)) + f64::from(2 * load.outstanding);
+        #[expect(clippy::cast_precision_loss, reason = "a tolerance")]
+        let differs = ours.abs_diff(requests) as f64 > allowed;
+        if differs {
+            warnings.push(format!(
+                "disk {}: {ours} {what} of ours were {requests} requests at the device ({merges} merged): \
+                 requests are split or merged, or the disk has another user",
+                disk.id
+            ));
+        }
+    }
+}
+
+fn reason(
+    ends: &[Option<ThreadEnd>],
+    shape: &Shape,
+    window_whole: bool,
+    disks: &[DiskOutcome],
+    control: &Control,
+) -> (Option<String>, Option<String>) {
+    if let Some(failure) = control.failure() {
+        return (Some(failure.reason), failure.disk.map(|disk| shape.disk_ids[disk].clone()));
+    }
+    if let Some(number) = ends.iter().position(Option::is_none) {
+        return (Some(format!("engine thread {number} did not report: it hangs in the kernel")), None);
+    }
+    let whole = match shape.load {
+        Some(_) => window_whole,
+        None => disks.iter().map(|disk| disk.bytes).sum::<u64>() == shape.bytes_total,
+    };
+    let reason = match (whole, control.stopped()) {
+        (true, _) => None,
+        (false, true) => Some("stopped before its end".to_owned()),
+        (false, false) => Some("an engine thread started late and did not load for the whole window".to_owned()),
+    };
+    (reason, None)
+}
+
+fn warn_of_generator(thread_cpu: &[f64], io_wq_cpu: f64, steal: Option<f64>, warnings: &mut Vec<String>) {
+    for (number, cpu) in thread_cpu.iter().enumerate().filter(|(_, cpu)| **cpu > BUSY_THREAD) {
+        let percent = cpu * 100.0;
+        warnings.push(format!("engine thread {number} used {percent:.0} % of a CPU: the generator limits the result"));
+    }
+    if io_wq_cpu > IO_WQ_SHARE {
+        warnings.push(format!("I/O was done by kernel worker threads (io-wq), which used {io_wq_cpu:.2} CPUs"));
+    }
+    if let Some(steal) = steal.filter(|&steal| steal > STEAL_SHARE) {
+        let percent = steal * 100.0;
+        warnings.push(format!("the hypervisor took {percent:.0} % of this machine's CPU time"));
+    }
+}
+
+/// Less CPU time of io-wq workers than this, in CPUs, is the occasional request, not the way of the device.
+const IO_WQ_SHARE: f64 = 0.005;

@@ -1,0 +1,48 @@
+//! Watches disks for being truncated, deleted or replaced under a job, from a thread of its own: a look at a dead file system may hang.
+
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::control::Control;
+use crate::disk::Disk;
+
+/// How often the disks are looked at.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long the end of a look is waited for.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// A watching thread; none where it could not be started.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    running: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Watch {
+    pub(crate) fn start(disks: Arc<Vec<Disk>>, control: Arc<Control>) -> Self {
+        let (alive, ended) = channel::<()>();
+        let look = move || {
+            while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                let changed = disks.iter().enumerate().find_map(|(index, disk)| Some((index, disk.changed()?)));
+                if let Some((index, change)) = changed {
+                    control.fail(Some(index), format!("disk {}: {change}", disks[index].spec.id));
+                    return;
+                }
+            }
+        };
+        let handle = std::thread::Builder::new().name("load-watch".to_owned()).spawn(look);
+        Self { running: handle.ok().map(|handle| (alive, handle)) }
+    }
+
+    /// Ends the watch; one that hangs is left behind.
+    pub(crate) fn end(self) {
+        let Some((alive, handle)) = self.running else { return };
+        drop(alive);
+        let deadline = Instant::now() + LIMIT;
+        while !handle.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
