@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use worker_image::Bootstrap;
 
 use crate::console::Console;
+use crate::disks;
 use crate::machine::{self, Identity};
 use crate::processes::{self, Ended};
 
@@ -19,6 +20,8 @@ const FIRST_DELAY: Duration = Duration::from_secs(1);
 const LONGEST_DELAY: Duration = Duration::from_secs(15);
 /// An agent that ran this long was well; its next crash counts as the first again.
 const WELL_AFTER: Duration = Duration::from_secs(60);
+/// A worker VM has nothing else to do than to wait for its orchestrator: a year.
+const GIVE_UP_AFTER_SECONDS: &str = "31536000";
 /// Longest line of the agent's that is shown, bytes.
 const LINE_BYTES: u64 = 400;
 /// Lines of the agent's shown a second; the others are counted.
@@ -39,7 +42,7 @@ enum State {
     Running { pid: u32, since: Instant },
 }
 
-/// The agent's command line.
+/// The agent's command line, but for the disks: they are looked at anew at each start.
 fn arguments(bootstrap: &Bootstrap, uuid: Option<&str>) -> Vec<String> {
     let mut arguments = Vec::new();
     let mut option = |name: &str, value: &str| arguments.extend([name.to_owned(), value.to_owned()]);
@@ -52,6 +55,8 @@ fn arguments(bootstrap: &Bootstrap, uuid: Option<&str>) -> Vec<String> {
     if let Some(uuid) = uuid {
         option("--uuid", uuid);
     }
+    option("--give-up-after", GIVE_UP_AFTER_SECONDS);
+    arguments.push("--own-kernel".into());
     arguments
 }
 
@@ -74,6 +79,9 @@ impl Agent {
             return;
         }
         let mut command = Command::new(PROGRAM);
+        for (serial, path) in disks::assignable() {
+            command.args(["--disk".to_owned(), format!("{serial}={path}")]);
+        }
         command.args(&self.arguments).env(TOKEN_VARIABLE, &self.token).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.starts += 1;
         match processes::start(&mut command) {
@@ -190,7 +198,9 @@ mod tests {
         let digest = "ab".repeat(32);
         assert_eq!(
             arguments,
-            format!("--url wss://192.0.2.1:7443/a --url wss://192.0.2.2:7443/a --ca-sha256 {digest} --uuid 6a1c")
+            format!(
+                "--url wss://192.0.2.1:7443/a --url wss://192.0.2.2:7443/a --ca-sha256 {digest} --uuid 6a1c --give-up-after 31536000 --own-kernel"
+            )
         );
     }
 

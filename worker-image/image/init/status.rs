@@ -24,7 +24,7 @@ pub(crate) struct Status<'a> {
 impl fmt::Display for Status<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Identity { uuid, vendor, cpus, memory_mib, kernel } = self.identity;
-        let uuid = uuid.as_deref().unwrap_or("none given by the hypervisor; the MAC identifies this machine");
+        let uuid = uuid.as_deref().unwrap_or("NONE: give this VM an SMBIOS UUID");
         writeln!(f, "{RULE}")?;
         writeln!(f, "Fourcorners worker: generates storage load for a test. Nothing to log in to.")?;
         writeln!(f, "  image      not signed: Secure Boot has to be off; kernel {kernel}")?;

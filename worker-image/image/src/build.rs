@@ -155,7 +155,7 @@ pub fn build(options: &BuildOptions) -> Result<BuildReport, BuildError> {
     };
     let modules = initramfs::modules(&packages.root, &kernel)?;
     let manifest = Manifest {
-        kernel: kernel.clone(),
+        kernel,
         packages: packages.used.clone(),
         worker_sha256: sha256(&worker),
         init_sha256: sha256(&init),
