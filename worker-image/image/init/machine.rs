@@ -75,8 +75,7 @@ pub(crate) struct Identity {
 pub(crate) fn identity() -> Identity {
     let dmi = |name: &str| fs::read_to_string(format!("/sys/class/dmi/id/{name}")).map(|text| text.trim().to_owned());
     let info = sysinfo();
-    // Two machine words of different widths on different architectures; no memory is that large.
-    let memory = u64::try_from(info.totalram).unwrap_or(u64::MAX).saturating_mul(info.mem_unit.into());
+    let memory = u64::from(info.mem_unit).saturating_mul(info.totalram);
     Identity {
         uuid: dmi("product_uuid").ok().filter(|uuid| !uuid.is_empty()).map(|uuid| uuid.to_lowercase()),
         vendor: [dmi("sys_vendor"), dmi("product_name")].into_iter().flatten().collect::<Vec<_>>().join(" "),

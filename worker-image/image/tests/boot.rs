@@ -4,12 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+mod qemu;
 
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use common::{Orchestrator, Vm, build_image, image, lacking};
+use common::{Orchestrator, build_image, image, lacking};
+use qemu::Vm;
 use worker_image::{AddressRange, BOOTSTRAP_VERSION, Bootstrap, StaticAddressing, personalise};
 
 const UEFI_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
@@ -75,7 +77,7 @@ fn a_bios_vm_calls_restarts_a_crashed_agent_and_powers_off_when_its_fleet_ends()
     let orchestrator = Orchestrator::start();
     let iso = personal(dir.path(), &bootstrap(&orchestrator));
     let mut vm = Vm::boot(&iso, dir.path(), "pc", &user_network());
-    let report = orchestrator.answer(&vm, "crash");
+    let report = orchestrator.answer(|| vm.console(), "crash");
     println!(
         "BIOS, 1 CPU, 256 MiB: {:.1} s from power-on to the agent's first request",
         vm.started.elapsed().as_secs_f64()
@@ -92,7 +94,7 @@ fn a_bios_vm_calls_restarts_a_crashed_agent_and_powers_off_when_its_fleet_ends()
 
     let wanted = ["Secure Boot has to be off", "10.0.2.15/24 (DHCP, router 10.0.2.2", "last it ended with signal 6"];
     vm.shows(&wanted);
-    orchestrator.answer(&vm, "end");
+    orchestrator.answer(|| vm.console(), "end");
     vm.ends();
     let console = vm.console();
     assert!(
@@ -129,7 +131,7 @@ fn a_uefi_vm_with_31_controllers_and_256_mib_shows_all_its_disks() {
         more.extend(args(&["-device", &format!("scsi-hd,bus=s{disk}.0,drive=d{disk},serial=FC-{disk:02}")]));
     }
     let vm = Vm::boot(&iso, dir.path(), "q35", &more);
-    let report = orchestrator.answer(&vm, "wait");
+    let report = orchestrator.answer(|| vm.console(), "wait");
     println!("UEFI, 31 controllers, 256 MiB: {:.1} s to the agent's first request", vm.started.elapsed().as_secs_f64());
     for disk in 0..31_u64 {
         let wanted = format!(" {} FC-{disk:02}\n", (64 + disk) << 11);
@@ -171,7 +173,7 @@ fn each_network_gets_what_it_offers_and_says_what_is_wrong() {
     more.extend(args(&["-device", "vmxnet3,id=unplugged,mac=52:54:00:00:00:04,addr=0x8"]));
     let mut vm = Vm::boot(&iso, dir.path(), "pc", &more);
     vm.monitor("set_link unplugged off");
-    let report = orchestrator.answer(&vm, "wait");
+    let report = orchestrator.answer(|| vm.console(), "wait");
     println!("static address: {:.1} s from power-on to the agent's first request", vm.started.elapsed().as_secs_f64());
     assert!(report.contains("52:54:00:00:00:01 mtu 1400\n"), "{report}");
     vm.shows(&[
@@ -208,9 +210,9 @@ fn a_kernel_panic_ends_in_a_reboot_and_a_new_call() {
     let orchestrator = Orchestrator::start();
     let iso = personal(dir.path(), &bootstrap(&orchestrator));
     let vm = Vm::boot(&iso, dir.path(), "pc", &user_network());
-    orchestrator.answer(&vm, "crash-kernel");
+    orchestrator.answer(|| vm.console(), "crash-kernel");
     let crashed = vm.started.elapsed();
-    orchestrator.answer(&vm, "wait");
+    orchestrator.answer(|| vm.console(), "wait");
     println!("kernel panic: calls again {:.1} s after it", (vm.started.elapsed() - crashed).as_secs_f64());
     assert!(vm.console().contains("sysrq triggered crash"), "{}", vm.console());
 }
