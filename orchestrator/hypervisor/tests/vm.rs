@@ -113,7 +113,7 @@ async fn a_vm_boots_calls_is_reset_calls_again_and_leaves_nothing() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let dir = tempfile::tempdir().unwrap();
     let orchestrator = Orchestrator::start();
-    let throttles = vec![Throttle::default(), Throttle { iops: Some(400), bytes_per_second: Some(20 << 20) }];
+    let throttles = vec![Throttle::default(), Throttle { iops: Some(100), bytes_per_second: None }];
     let provider = LocalVm::new(VmOptions { throttles, ..options(dir.path()) });
     let journal = Memory::default();
     let worker = provider.create_worker(&spec(), &journal).await.unwrap();
@@ -139,6 +139,13 @@ async fn a_vm_boots_calls_is_reset_calls_again_and_leaves_nothing() {
         assert!(report.contains(&wanted), "{wanted:?} in {report}");
     }
     assert_eq!(provider.observe(UUID).await.unwrap(), WorkerState::Running);
+    let measured = orchestrator.answer(log, "wait");
+    let rate = |serial: &str| {
+        let line = measured.lines().find_map(|line| line.strip_prefix(&format!("rate {serial} ")));
+        line.unwrap().parse::<f64>().unwrap()
+    };
+    println!("reads a second: free disk {}, disk limited to 100: {}", rate("FC-1"), rate("FC-2"));
+    assert!((95.0..=105.0).contains(&rate("FC-2")) && rate("FC-1") > 150.0, "{measured}");
 
     provider.reset(UUID).await.unwrap();
     let again = orchestrator.answer(log, "wait");

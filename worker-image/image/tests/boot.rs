@@ -1,6 +1,6 @@
 //! The image itself: its build, and boots in QEMU (plain emulation) up to the agent's first request, with a stand-in for the agent.
 //!
-//! About a minute on two idle cores. `FOURCORNERS_SLOW_TESTS=1` adds the kernel panic (half a minute).
+//! About a minute on two idle cores. `FOURCORNERS_SLOW_TESTS=1` adds the kernel panic (half a minute) and a third build.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -14,6 +14,8 @@ use common::{Orchestrator, build_image, image, lacking};
 use qemu::Vm;
 use worker_image::{AddressRange, BOOTSTRAP_VERSION, Bootstrap, StaticAddressing, personalise};
 
+/// Environment variable that adds the slow tests.
+const SLOW: &str = "FOURCORNERS_SLOW_TESTS";
 const UEFI_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
 const UEFI_VARS: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
 
@@ -63,8 +65,77 @@ fn the_same_inputs_give_the_same_bytes_below_45_mb() {
     let bytes = fs::metadata(first).unwrap().len();
     assert!(bytes < 45_000_000, "{bytes} bytes");
     println!("image: {bytes} bytes, sha256 {}", report["sha256"]);
-    let other = build_image(&second, &["--source-date-epoch", "1700000000"]);
-    assert_ne!(other["sha256"], report["sha256"], "the time given is the time used");
+    if std::env::var_os(SLOW).is_some() {
+        let other = build_image(&second, &["--source-date-epoch", "1700000000"]);
+        assert_ne!(other["sha256"], report["sha256"], "the time given is the time used");
+    }
+}
+
+/// The packages that the test image was made from, as files.
+fn packages(report: &serde_json::Value) -> Vec<std::path::PathBuf> {
+    let cache = image().0.ancestors().nth(2).unwrap().join("image-packages");
+    let used = report["manifest"]["packages"].as_array().unwrap();
+    let text = |package: &serde_json::Value, field: &str| package[field].as_str().unwrap().replace(':', "%3a");
+    used.iter().map(|used| cache.join(format!("{}_{}_amd64.deb", text(used, "name"), text(used, "version")))).collect()
+}
+
+#[test]
+fn without_a_network_the_packages_of_a_directory_give_the_same_image() {
+    if let Some(reason) = lacking(&[]) {
+        println!("SKIPPED: {reason}");
+        return;
+    }
+    let report = &image().1;
+    let dir = tempfile::tempdir().unwrap();
+    let debs = dir.path().join("debs");
+    fs::create_dir(&debs).unwrap();
+    for package in packages(report) {
+        std::os::unix::fs::symlink(&package, debs.join(package.file_name().unwrap())).unwrap();
+    }
+    let iso = dir.path().join("offline.iso");
+    let offline = build_image(&iso, &["--debs", debs.to_str().unwrap()]);
+    assert_eq!(offline["sha256"], report["sha256"]);
+
+    let busybox =
+        fs::read_dir(&debs).unwrap().flatten().find(|entry| entry.file_name().to_string_lossy().starts_with("busybox"));
+    fs::remove_file(busybox.unwrap().path()).unwrap();
+    let program = std::env::current_exe().unwrap();
+    let failed = image_build(&program, &["--debs".as_ref(), debs.as_os_str()], None);
+    assert!(failed.contains("needs /lib64/ld-linux"), "a dynamic agent is refused first: {failed}");
+    let agent =
+        image().0.ancestors().nth(2).unwrap().join("static/x86_64-unknown-linux-gnu/release/examples/agent-stand-in");
+    let failed = image_build(&agent, &["--debs".as_ref(), debs.as_os_str()], None);
+    assert!(failed.contains("busybox-static") && failed.contains("apt-get download busybox-static"), "{failed}");
+}
+
+/// What the builder says when it fails.
+fn image_build(worker: &Path, more: &[&std::ffi::OsStr], path: Option<&str>) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let iso = dir.path().join("never.iso");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_image-build"));
+    command
+        .arg("--worker")
+        .arg(worker)
+        .arg("--init")
+        .arg(worker)
+        .arg("--out")
+        .arg(&iso)
+        .arg("--cache-dir")
+        .arg(dir.path());
+    if let Some(path) = path {
+        command.env("PATH", path);
+    }
+    let output = command.args(more).output().unwrap();
+    assert!(!output.status.success() && !iso.exists());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn missing_tools_are_named_with_the_command_that_installs_them() {
+    let said = image_build(Path::new("/nonexistent"), &[], Some("/nonexistent"));
+    for wanted in ["xorriso", "grub-mkimage", "apt-get install --no-install-recommends", "grub-common", "mtools"] {
+        assert!(said.contains(wanted), "{wanted} in {said}");
+    }
 }
 
 #[test]
@@ -202,7 +273,7 @@ fn a_kernel_panic_ends_in_a_reboot_and_a_new_call() {
         println!("SKIPPED: {reason}");
         return;
     }
-    if std::env::var_os("FOURCORNERS_SLOW_TESTS").is_none() {
+    if std::env::var_os(SLOW).is_none() {
         println!("SKIPPED: the kernel panic takes half a minute; FOURCORNERS_SLOW_TESTS=1 runs it");
         return;
     }

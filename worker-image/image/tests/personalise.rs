@@ -76,7 +76,8 @@ fn a_slot_on_any_side_of_a_chunk_boundary_is_found() {
 
 #[test]
 fn an_image_without_a_slot_with_two_or_with_half_of_one_is_refused_and_nothing_is_left() {
-    let cases: [(&[&[u8]], fn(&PersonaliseError) -> bool); 3] = [
+    type Expected = fn(&PersonaliseError) -> bool;
+    let cases: [(&[&[u8]], Expected); 3] = [
         (&[b"an installer"], |error| matches!(error, PersonaliseError::NoSlot { .. })),
         (&[&slot::empty(), &slot::empty()], |error| matches!(error, PersonaliseError::ManySlots { count: 2, .. })),
         (&[&slot::empty()[..9000]], |error| matches!(error, PersonaliseError::CutOff { .. })),

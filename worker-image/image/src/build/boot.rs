@@ -27,7 +27,7 @@ const FAT_KIB: u32 = 1440;
 /// GUID of the partition table that makes the ISO bootable from a USB stick; drawn once.
 const DISK_GUID: &str = "8f6d2c1e5b7a4d3f9c0e1a2b3c4d5e6f";
 /// Where the licences of what the image holds are found in the packages.
-const LICENSED: [&str; 3] = ["busybox-static", "grub-pc-bin", "grub-efi-amd64-bin"];
+const LICENSED: [&str; 2] = ["busybox-static", "grub-common"];
 
 pub(super) struct Parts<'a> {
     pub(super) packages: &'a Packages,
@@ -71,10 +71,8 @@ fn fill_tree(parts: &Parts<'_>, tree: &Path) -> Result<(), BuildError> {
     let kernel_package = format!("linux-image-{}", parts.manifest.kernel);
     for package in LICENSED.into_iter().chain([kernel_package.as_str()]) {
         let copyright = parts.packages.root.join("usr/share/doc").join(package).join("copyright");
-        // A package may link its documentation to another's.
-        if let Ok(text) = fs::read(&copyright) {
-            write(&tree.join("fourcorners/licences").join(package), text)?;
-        }
+        let text = fs::read(&copyright).map_err(BuildError::io(&copyright))?;
+        write(&tree.join("fourcorners/licences").join(package), text)?;
     }
     Ok(())
 }

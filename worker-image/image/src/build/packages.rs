@@ -9,8 +9,8 @@ use super::{BuildError, BuildOptions, sha256, tools};
 
 /// Names the current kernel: a package without files that depends on the versioned one.
 const KERNEL_META: &str = "linux-image-cloud-amd64";
-/// Packages beside the kernel.
-const OTHERS: [&str; 3] = ["busybox-static", "grub-efi-amd64-bin", "grub-pc-bin"];
+/// Packages beside the kernel; grub-common for GRUB's licence.
+const OTHERS: [&str; 4] = ["busybox-static", "grub-common", "grub-efi-amd64-bin", "grub-pc-bin"];
 /// Name of a versioned kernel package.
 const KERNEL_PREFIX: &str = "linux-image-";
 const KERNEL_SUFFIX: &str = "-cloud-amd64";
