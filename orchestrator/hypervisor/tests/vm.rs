@@ -124,19 +124,25 @@ async fn a_vm_boots_calls_is_reset_calls_again_and_leaves_nothing() {
         let read = |name: &str| fs::read(logs.join(name)).unwrap_or_default();
         String::from_utf8_lossy(&[read("worker-1.log"), read("worker-1.console.log")].concat()).into_owned()
     };
-    let report = orchestrator.answer(log, "wait");
+    let report = orchestrator.answer(log, "measure");
     println!(
         "BIOS, 1 CPU, 256 MiB: {:.1} s from power-on to the agent's first request",
         started.elapsed().as_secs_f64()
     );
     for wanted in [
-        format!("arguments --disk FC-1=/dev/sda --disk FC-2=/dev/sdb --url {} --uuid {UUID} ", orchestrator.url()),
+        format!(" --url {} --uuid {UUID} ", orchestrator.url()),
         "token s3cret\n".into(),
-        format!("disk sda {} FC-1\n", 65 << 11),
-        format!("disk sdb {} FC-2\n", 66 << 11),
+        format!(" {} FC-1\n", 65 << 11),
+        format!(" {} FC-2\n", 66 << 11),
         "net eth0 52:54:00:00:00:a1 mtu 1500\n".into(),
     ] {
         assert!(report.contains(&wanted), "{wanted:?} in {report}");
+    }
+    // Which one is sda depends on which was probed first.
+    for name in ["sda", "sdb"] {
+        let line = report.lines().find_map(|line| line.strip_prefix(&format!("disk {name} "))).unwrap();
+        let serial = line.split(' ').nth(1).unwrap();
+        assert!(report.contains(&format!("--disk {serial}=/dev/{name} ")), "{report}");
     }
     assert_eq!(provider.observe(UUID).await.unwrap(), WorkerState::Running);
     let measured = orchestrator.answer(log, "wait");
