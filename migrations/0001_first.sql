@@ -2,6 +2,7 @@
 --
 -- Times are UTC, RFC 3339 with six decimals, unless a column's name ends in _ns (nanoseconds) or says otherwise.
 -- Counts, bytes and nanoseconds are at most 2^63 - 1. Histograms are HdrHistogram V2 deflate blobs, empty where the count is 0.
+-- Checks of columns that may be null say so: `PRAGMA integrity_check` of SQLite 3.40 takes a check that is null for a failed one.
 
 PRAGMA application_id = 1178808628; -- "FC14" read as a big-endian number
 
@@ -47,9 +48,9 @@ CREATE TABLE journal (
     object       TEXT, -- recorded id of what the call is about; of a create, known at the latest with its outcome
     intent_json  TEXT NOT NULL CHECK (json_valid(intent_json)),
     created_at   TEXT NOT NULL,
-    task_json    TEXT CHECK (json_valid(task_json)),
-    succeeded    INTEGER CHECK (succeeded IN (0, 1)),
-    outcome_json TEXT CHECK (json_valid(outcome_json)),
+    task_json    TEXT CHECK (task_json IS NULL OR json_valid(task_json)),
+    succeeded    INTEGER CHECK (succeeded IS NULL OR succeeded IN (0, 1)),
+    outcome_json TEXT CHECK (outcome_json IS NULL OR json_valid(outcome_json)),
     finished_at  TEXT,
     CHECK ((succeeded IS NULL) = (finished_at IS NULL))
 ) STRICT;
@@ -60,7 +61,7 @@ CREATE TABLE workers (
     name        TEXT NOT NULL,
     uuid        TEXT NOT NULL,
     hello_json  TEXT NOT NULL CHECK (json_valid(hello_json)),
-    engine_json TEXT CHECK (json_valid(engine_json)), -- of its latest Ready
+    engine_json TEXT CHECK (engine_json IS NULL OR json_valid(engine_json)), -- of its latest Ready
     PRIMARY KEY (run_id, name)
 ) STRICT;
 
@@ -105,7 +106,7 @@ CREATE TABLE cases (
         CHECK (state IN ('running', 'complete', 'incomplete', 'failed', 'cancelled')),
     reason               TEXT,
     warnings_json        TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(warnings_json)),
-    figures_json         TEXT CHECK (json_valid(figures_json)), -- none while it runs
+    figures_json         TEXT CHECK (figures_json IS NULL OR json_valid(figures_json)), -- none while it runs
     UNIQUE (run_id, ordinal)
 ) STRICT;
 
@@ -115,18 +116,18 @@ CREATE TABLE case_workers (
     worker             TEXT NOT NULL,
     ordinal            INTEGER NOT NULL,
     disks_json         TEXT NOT NULL CHECK (json_valid(disks_json)), -- serials in the order of Prepare
-    engine_json        TEXT CHECK (json_valid(engine_json)),
+    engine_json        TEXT CHECK (engine_json IS NULL OR json_valid(engine_json)),
     start_at_worker_ns INTEGER,
     offset_start_ns    INTEGER, -- orchestrator's clock minus worker's
     offset_end_ns      INTEGER,
     failure            TEXT,
     started_worker_ns  INTEGER,
     ended_worker_ns    INTEGER,
-    finished_complete  INTEGER CHECK (finished_complete IN (0, 1)), -- none until Finished came
+    finished_complete  INTEGER CHECK (finished_complete IS NULL OR finished_complete IN (0, 1)), -- none until Finished came
     finished_reason    TEXT,
-    thread_cpu_json    TEXT CHECK (json_valid(thread_cpu_json)),
+    thread_cpu_json    TEXT CHECK (thread_cpu_json IS NULL OR json_valid(thread_cpu_json)),
     steal              REAL,
-    warnings_json      TEXT CHECK (json_valid(warnings_json)),
+    warnings_json      TEXT CHECK (warnings_json IS NULL OR json_valid(warnings_json)),
     PRIMARY KEY (case_id, worker)
 ) STRICT;
 
@@ -138,8 +139,8 @@ CREATE TABLE case_disks (
     serial               TEXT NOT NULL,
     unfinished           INTEGER NOT NULL,
     oldest_unfinished_ns INTEGER NOT NULL,
-    device_json          TEXT CHECK (json_valid(device_json)),
-    pacing_json          TEXT CHECK (json_valid(pacing_json)),
+    device_json          TEXT CHECK (device_json IS NULL OR json_valid(device_json)),
+    pacing_json          TEXT CHECK (pacing_json IS NULL OR json_valid(pacing_json)),
     stalls_json          TEXT NOT NULL CHECK (json_valid(stalls_json)),
     errors_json          TEXT NOT NULL CHECK (json_valid(errors_json)),
     UNIQUE (case_id, worker, serial),

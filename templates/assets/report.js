@@ -51,8 +51,8 @@
 
   const grouped = (value, figures) => value.toLocaleString("en", figures ? { maximumSignificantDigits: figures } : { maximumFractionDigits: 0 });
 
-  function footprints(data, look, width) {
-    const narrow = width < NARROW;
+  function footprints(data, look, width, paper) {
+    const narrow = width < Math.max(330, 170 * data.footprints.length);
     const places = data.footprints.map((_, index) => index);
     const ticks = data.footprints.map((footprint) => text(footprint.label) + (footprint.mark ? `<br>⚠ ${text(footprint.mark)}` : ""));
     const pattern = data.footprints.map((footprint) => (footprint.mark ? "/" : ""));
@@ -82,7 +82,7 @@
     const top = (values) => [0, 1.16 * Math.max(0, ...values.filter((value) => value !== null)) || 1];
     const sums = places.map((place) => data.ops.reduce((sum, part) => sum + (part.iops[place] || 0), 0));
     const peaks = data.ops.flatMap((part) => part.p99_us.map((value) => (value === null ? null : value / data.unit_us)));
-    return [traces, layout(look, narrow ? 440 : 300, {
+    return [traces, layout(look, narrow ? 440 : paper ? 250 : 300, {
       barmode: "group", bargap: 0.4, hovermode: "closest", margin: { l: 52, r: 10, t: mixed ? 62 : 40, b: data.footprints.some((footprint) => footprint.mark) ? 40 : 26 },
       xaxis: axis(look, { ...span, domain: narrow ? [0, 1] : [0, 0.44], anchor: "y" }),
       xaxis2: axis(look, { ...span, domain: narrow ? [0, 1] : [0.56, 1], anchor: "y2" }),
@@ -93,7 +93,7 @@
     })];
   }
 
-  function percentiles(data, look, width) {
+  function percentiles(data, look, width, paper) {
     const nines = [Math.log10(2), 1, -Math.log10(0.05), 2, 3, 4, 4.7];
     const labels = ["p50", "p90", "p95", "p99", "p99.9", "p99.99", "max"];
     const operations = new Set(data.curves.map((curve) => curve.op));
@@ -110,7 +110,7 @@
       };
     });
     const narrow = width < NARROW;
-    return [traces, layout(look, 300, {
+    return [traces, layout(look, paper ? 250 : 300, {
       hovermode: "closest", margin: { l: 52, r: 10, t: 62, b: 26 },
       xaxis: axis(look, { tickvals: nines, ticktext: narrow ? ["p50", "p90", "", "p99", "p99.9", "p99.99", "max"] : labels, range: [0.1, 4.9], zeroline: false, tickangle: 0 }),
       yaxis: logarithmic(look, traces.flatMap((trace) => trace.y)),
@@ -171,7 +171,7 @@
     return [{ text: "preconditioning", x: -data.precondition, y: 0.585, xref: "x", yref: "paper", xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 11, color: look.soft } }];
   }
 
-  function timeline(data, look, width) {
+  function timeline(data, look, width, paper) {
     const from = -data.precondition;
     const to = Math.max(data.sample, 0.001);
     const longest = Math.max(-from, to);
@@ -182,13 +182,14 @@
       const [opacity, thickness] = styles[line.figure];
       const y = rate ? line.y : line.y.map((value) => (value === null ? null : value / data.unit_us));
       const operation = line.op === "read" ? "reads" : "writes";
-      const name = rate ? operation : `${line.figure}${mixed ? ` ${operation}` : ""}`;
+      const name = rate ? operation : line.figure;
+      const full = rate || mixed ? `${rate ? "" : `${line.figure} `}${operation}` : line.figure;
       return {
         type: "scatter", mode: "lines+markers", x: line.x, y, name, xaxis: "x", yaxis: rate ? "y" : "y2", connectgaps: false,
         opacity, line: { color: look.op[line.op], width: thickness }, marker: { color: look.op[line.op], size: dots(y), line: { width: 0 } },
-        legend: rate ? "legend" : "legend2", showlegend: !rate || mixed,
+        legend: rate ? "legend" : "legend2", legendgroup: rate ? line.op : line.figure, showlegend: rate ? mixed : line.op === data.lines[0].op,
         text: line.x.map((x) => clock(Math.floor(x), longest)),
-        hovertemplate: rate ? `%{text}: %{y:,.0f} IOPS<extra>${name}</extra>` : `%{text}: %{y:,.4~r} ${data.unit}<extra>${name}</extra>`,
+        hovertemplate: rate ? `%{text}: %{y:,.0f} IOPS<extra>${full}</extra>` : `%{text}: %{y:,.4~r} ${data.unit}<extra>${full}</extra>`,
       };
     });
     const band = (x0, x1, fillcolor) => ({ type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1, fillcolor, line: { width: 0 }, layer: "below" });
@@ -198,7 +199,7 @@
     const small = { orientation: "h", x: 1, xanchor: "right", yanchor: "bottom", font: { size: 11, color: look.soft }, bgcolor: "rgba(0,0,0,0)" };
     const latencies = traces.filter((trace) => trace.yaxis === "y2").flatMap((trace) => trace.y);
     const rates = traces.filter((trace) => trace.yaxis === "y").flatMap((trace) => trace.y.filter((value) => value !== null));
-    return [traces, layout(look, width < NARROW ? 400 : 380, {
+    return [traces, layout(look, paper ? 240 : 380, {
       hovermode: "closest", margin: { l: 52, r: 10, t: 30, b: 36 }, shapes,
       xaxis: axis(look, { range: [from, to], ...timeTicks(from, to, width), showgrid: false, zeroline: false, anchor: "y2", domain: [0, 1] }),
       yaxis: axis(look, { domain: [0.58, 1], range: [0, 1.1 * Math.max(1, ...rates)], tickformat: "~s", nticks: 5, anchor: "x" }),
@@ -215,8 +216,8 @@
     const plot = figure.querySelector(".plot");
     try {
       const data = JSON.parse(figure.querySelector("script").textContent);
-      const width = Math.floor(fixedWidth ? Math.min(fixedWidth, PRINT_WIDTH) : plot.clientWidth);
-      const [traces, look] = kinds[data.kind](data, theme(), width);
+      const width = Math.floor(fixedWidth || plot.clientWidth);
+      const [traces, look] = kinds[data.kind](data, theme(), width, Boolean(fixedWidth));
       look.width = width;
       Plotly.react(plot, traces, look, config);
       figure.dataset.width = String(width);

@@ -239,7 +239,7 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 /// Says that a test cannot run here, and why; `tests/run` counts these lines.
 pub fn skip(reason: &str) {
-    println!("SKIPPED: {reason}");
+    println!("skipped: {reason}");
 }
 
 /// A plan of two workers with one disk each. `more` adds or replaces nothing: give what is not here.

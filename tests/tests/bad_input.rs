@@ -8,7 +8,7 @@ use std::process::Command;
 
 use end_to_end::{Answer, Site, binary, small_plan};
 
-const TIMINGS: &str = "footprints: [64MiB]\nprecondition: 0s\nsample: 1s";
+const TIMINGS: &str = "footprints: [64MiB]\nprecondition: 1s\nsample: 1s";
 const READ: &str = "[published/4k-random-read]";
 
 /// Both `check` and `run` refuse the plan with all these words, and nothing was made.
@@ -148,7 +148,7 @@ fn a_data_directory_of_somebody_else() {
 #[test]
 fn a_second_orchestrator_on_the_same_data_directory() {
     let site = Site::new();
-    let first = site.start(&small_plan("footprints: [64MiB]\nprecondition: 0s\nsample: 60s", READ, ""));
+    let first = site.start(&small_plan("footprints: [64MiB]\nprecondition: 1s\nsample: 60s", READ, ""));
     site.wait_for_state("sampling");
     let plan = site.path().join("plan.yaml");
     says(&site.ask(["run", plan.to_str().unwrap()]), &["data", "another"]);

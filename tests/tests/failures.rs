@@ -176,7 +176,7 @@ fn a_killed_orchestrator_takes_its_workers_along_and_the_next_start_cleans_up() 
     fs::write(&bystander, "not ours").unwrap();
 
     let next =
-        site.run(&small_plan("footprints: [64MiB]\nprecondition: 0s\nsample: 1s", "[published/4k-random-read]", ""));
+        site.run(&small_plan("footprints: [64MiB]\nprecondition: 1s\nsample: 1s", "[published/4k-random-read]", ""));
     assert!(next.ok(), "{next:?}");
     assert!(next.stderr.contains("ended as failed and cleaned up"), "{next:?}");
     assert_eq!(site.disk_files(), [bystander], "only what the journal records is removed");
@@ -234,7 +234,7 @@ fn no_space_left_during_the_fill_fails_the_run_with_the_disk_and_the_kernels_wor
     let site = Site::new();
     let Some(small) = SmallFileSystem::mount(&site, 1200 << 20) else { return };
     let more = "on_worker_loss: fail";
-    let timings = "footprints: [400MiB]\nfill: {block: 4KiB, outstanding_per_disk: 1}\nprecondition: 0s\nsample: 1s";
+    let timings = "footprints: [400MiB]\nfill: {block: 4KiB, outstanding_per_disk: 1}\nprecondition: 1s\nsample: 1s";
     let target = format!("target: {{provider: local, disk_dir: {}}}", small.path().join("disks").display());
     let yaml = small_plan(timings, READ_AND_WRITE, more).replace("target: {provider: local}", &target);
     let run = site.start(&yaml);

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use serde_json::json;
 use store::{DataDir, RunSummary, Store};
 
 use crate::cli::{JsonArgs, ShowArgs};
-use crate::table;
+use crate::table::{self, STYLE};
 
 /// Runs listed at the most, newest first.
 const MAX_LISTED: u32 = 1_000;
@@ -51,14 +51,7 @@ fn as_json(run: &RunSummary) -> serde_json::Value {
 
 fn as_table(runs: &[RunSummary]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_NO_BORDERS).set_header([
-        "run",
-        "name",
-        "state",
-        "complete cases",
-        "started (UTC)",
-        "reason",
-    ]);
+    table.load_style(STYLE).set_header(["run", "name", "state", "complete cases", "started (UTC)", "reason"]);
     for run in runs {
         table.add_row([
             run.id.to_string(),

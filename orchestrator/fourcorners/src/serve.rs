@@ -84,7 +84,8 @@ impl RunSource for StoreSource {
 
     async fn progress(&self, id: Uuid) -> Option<web::Progress> {
         let now = self.progress.borrow().clone();
-        (now.run_id == id.to_string()).then(|| web::Progress {
+        let ended = ["done", "failed", "cancelled"].contains(&now.state.as_str());
+        (now.run_id == id.to_string() && !ended).then(|| web::Progress {
             case: (now.case > 0).then(|| format!("case {} of {}", now.case, now.cases)),
             phase: now.step,
             percent: now.fraction * 100.0,

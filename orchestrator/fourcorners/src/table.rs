@@ -1,17 +1,20 @@
 //! The result table on the terminal.
 
 use analysis::export::{Case, Export, Op};
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
 const HEADER: [&str; 11] =
     ["footprint", "workload", "op", "IOPS", "MiB/s", "mean", "p50", "p99", "p99.9", "max", "case"];
 /// Columns that hold numbers.
 const NUMBERS: std::ops::RangeInclusive<usize> = 3..=9;
 
+/// A line under the header and nothing else: figures are read by column.
+pub(crate) const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
 /// Renders a run: its state, the table of cases, and every caveat.
 pub(crate) fn render(export: &Export) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_NO_BORDERS).set_header(HEADER);
+    table.load_style(STYLE).set_header(HEADER);
     for column in NUMBERS {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::{
-    Bootstrap, BoxFuture, CreatedWorker, Deployment, Finding, Hypervisor, HypervisorError, Journal, JournalEntry,
-    LeftAlone, Severity, WorkerSpec, WorkerState,
+    Bootstrap, BoxFuture, Breach, CreatedWorker, Deployment, Finding, Found, Host, HostSample, Hypervisor,
+    HypervisorError, Image, Inventory, Journal, JournalEntry, LeftAlone, Observed, Severity, StoragePlace, WorkerSpec,
 };
 use processes::Processes;
 
@@ -59,9 +59,47 @@ pub(crate) fn findings(disk_dir: &Path, deployment: &Deployment) -> Result<Vec<F
     Ok(findings)
 }
 
+/// This machine as the only host, the data disks' file system as the only storage.
+pub(crate) fn inventory(disk_dir: &Path) -> Result<Inventory, HypervisorError> {
+    let space = disks::space(disk_dir)?;
+    let (memory_bytes, memory_used_bytes) = processes::memory();
+    let name = "local".to_owned();
+    let host = Host { name, online: true, cpus: processes::cpus(), memory_bytes, memory_used_bytes };
+    let storage = StoragePlace {
+        name: disk_dir.display().to_string(),
+        kind: disks::file_system(disk_dir).unwrap_or_default(),
+        content: vec!["images".into()],
+        shared: false,
+        hosts: vec![host.name.clone()],
+        total_bytes: space.total_bytes,
+        available_bytes: space.available_bytes,
+    };
+    let product = format!("local provider of Fourcorners {}", env!("CARGO_PKG_VERSION"));
+    Ok(Inventory { product, hosts: vec![host], storages: vec![storage], networks: Vec::new() })
+}
+
 impl Hypervisor for Local {
+    fn inventory(&self) -> BoxFuture<'_, Result<Inventory, HypervisorError>> {
+        Box::pin(async move {
+            inventory(&self.disk_dir)
+        })
+    }
+
     fn preflight<'a>(&'a self, deployment: &'a Deployment) -> BoxFuture<'a, Result<Vec<Finding>, HypervisorError>> {
         Box::pin(async move { findings(&self.disk_dir, deployment) })
+    }
+
+    fn place(&self, workers: u32) -> BoxFuture<'_, Result<Vec<Option<String>>, HypervisorError>> {
+        Box::pin(async move { Ok((0..workers).map(|_| None).collect()) })
+    }
+
+    fn upload_image<'a>(
+        &'a self,
+        _image: &'a Image,
+        _hosts: &'a [String],
+        _journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Option<String>, HypervisorError>> {
+        Box::pin(async move { Ok(None) })
     }
 
     fn create_worker<'a>(
@@ -74,7 +112,8 @@ impl Hypervisor for Local {
             for disk in &spec.disks {
                 created.push(disks::create(&self.disk_dir.join(&spec.fleet), disk, journal).await?);
             }
-            Ok(CreatedWorker { spec: spec.clone(), disks: created })
+            let id = spec.uuid.clone();
+            Ok(CreatedWorker { spec: spec.clone(), disks: created, id, mac: None, warnings: Vec::new() })
         })
     }
 
@@ -87,8 +126,40 @@ impl Hypervisor for Local {
         Box::pin(self.processes.start(worker, bootstrap, journal))
     }
 
-    fn observe<'a>(&'a self, worker_uuid: &'a str) -> BoxFuture<'a, Result<WorkerState, HypervisorError>> {
-        Box::pin(async move { Ok(self.processes.observe(worker_uuid)) })
+    fn stop_worker<'a>(
+        &'a self,
+        worker: &'a CreatedWorker,
+        journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<(), HypervisorError>> {
+        Box::pin(self.processes.stop(std::slice::from_ref(&worker.spec.uuid), journal))
+    }
+
+    fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>> {
+        Box::pin(async move {
+            let state = |worker: &CreatedWorker| self.processes.observe(&worker.spec.uuid);
+            Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None }).collect())
+        })
+    }
+
+    /// The data disks' space was checked before; what else goes wrong shows as the workers' I/O errors.
+    fn guard<'a>(&'a self, _workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>> {
+        Box::pin(async move { Ok(Vec::new()) })
+    }
+
+    fn sample_hosts<'a>(
+        &'a self,
+        _workers: &'a [CreatedWorker],
+    ) -> BoxFuture<'a, Result<Option<HostSample>, HypervisorError>> {
+        Box::pin(async move { Ok(None) })
+    }
+
+    /// Processes end with their orchestrator, so that none is ever taken back.
+    fn recover<'a>(
+        &'a self,
+        _recorded: &'a [JournalEntry],
+        _journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
+        Box::pin(async move { Ok(Vec::new()) })
     }
 
     fn destroy<'a>(
@@ -100,6 +171,11 @@ impl Hypervisor for Local {
             self.processes.stop_recorded(recorded, journal).await?;
             disks::delete_recorded(&self.disk_dir, recorded, journal).await
         })
+    }
+
+    /// Files carry no mark: only the journal knows them.
+    fn find<'a>(&'a self, _fleet: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>> {
+        Box::pin(async move { Ok(Vec::new()) })
     }
 
     fn describe(&self) -> BoxFuture<'_, serde_json::Value> {

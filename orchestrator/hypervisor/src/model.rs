@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::JournalError;
+use crate::{Intent, JournalError};
 
 /// What a deployment needs of a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,10 +46,79 @@ pub enum Severity {
     Blocker,
     /// It can, but figures or neighbours may suffer.
     Warning,
+    /// Nothing is wrong; the engineer should know.
+    Note,
+}
+
+/// What a place offers to choose from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Inventory {
+    /// The place's software and version.
+    pub product: String,
+    /// Hosts, by name.
+    pub hosts: Vec<Host>,
+    /// Storages, by name.
+    pub storages: Vec<StoragePlace>,
+    /// Networks that workers may be attached to, by name.
+    pub networks: Vec<NetworkPlace>,
+}
+
+/// A host that runs workers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Host {
+    /// Name.
+    pub name: String,
+    /// Whether it can be used now.
+    pub online: bool,
+    /// CPUs.
+    pub cpus: u32,
+    /// Memory, bytes.
+    pub memory_bytes: u64,
+    /// Memory in use, bytes.
+    pub memory_used_bytes: u64,
+}
+
+/// A storage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StoragePlace {
+    /// Name.
+    pub name: String,
+    /// Type, in the place's own words (`rbd`, `lvmthin`).
+    pub kind: String,
+    /// What it may hold, in the place's own words (`images`, `iso`).
+    pub content: Vec<String>,
+    /// All hosts see the same bytes.
+    pub shared: bool,
+    /// Hosts on which it is active, by name.
+    pub hosts: Vec<String>,
+    /// Size, bytes: of each host's own where it is not shared, the smallest of them.
+    pub total_bytes: u64,
+    /// Free, bytes, likewise.
+    pub available_bytes: u64,
+}
+
+/// A network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NetworkPlace {
+    /// Name.
+    pub name: String,
+    /// Hosts that have it, by name.
+    pub hosts: Vec<String>,
+}
+
+/// A bootable image for workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// The file.
+    pub path: PathBuf,
+    /// Digest of the image before it was made personal, hexadecimal.
+    pub digest: String,
+    /// Fleet that it was made for.
+    pub fleet: String,
 }
 
 /// A worker to create.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerSpec {
     /// Name, unique in the fleet.
     pub name: String,
@@ -63,6 +132,12 @@ pub struct WorkerSpec {
     pub memory_bytes: u64,
     /// Data disks.
     pub disks: Vec<DiskSpec>,
+    /// Host to put it on, as [`Hypervisor::place`](crate::Hypervisor::place) answered; none where a place has one host.
+    #[serde(default)]
+    pub host: Option<String>,
+    /// Image to boot, as [`Hypervisor::upload_image`](crate::Hypervisor::upload_image) answered; none where it boots nothing.
+    #[serde(default)]
+    pub image: Option<String>,
 }
 
 /// A data disk to create.
@@ -81,6 +156,14 @@ pub struct CreatedWorker {
     pub spec: WorkerSpec,
     /// Its disks as they are, in the order of the spec.
     pub disks: Vec<CreatedDisk>,
+    /// The place's own identity of it (a VMID); the worker's UUID where it has none.
+    pub id: String,
+    /// Address of its network card (`02:AB:…`), where it has one of its own.
+    #[serde(default)]
+    pub mac: Option<String>,
+    /// What the place warned of while it was made.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// A data disk that was created.
@@ -110,8 +193,80 @@ pub enum WorkerState {
     Running,
     /// It ended; why, for a person.
     Ended(String),
-    /// The place knows nothing of it.
+    /// The place knows nothing of it, or cannot tell now.
     Unknown,
+}
+
+/// A worker as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// Whether it runs.
+    pub state: WorkerState,
+    /// Host that it is on now; another than it was put on where somebody moved it.
+    pub host: Option<String>,
+}
+
+/// A reason to end the load, because it does harm or soon would.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Breach {
+    /// Limit that was broken, as the plan's `guard:` names it.
+    pub limit: String,
+    /// What was found, with the figure and the limit.
+    pub message: String,
+}
+
+/// Hosts and storage as they were at one moment of a case.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HostSample {
+    /// Hosts in use, by name.
+    pub hosts: Vec<HostLoad>,
+    /// Health of the storage cluster, where there is one.
+    pub storage_health: Option<StorageHealth>,
+}
+
+/// A host's load.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HostLoad {
+    /// Name.
+    pub host: String,
+    /// Share of its CPUs in use, 0 to 1.
+    pub cpu: Option<f64>,
+    /// Memory in use, bytes.
+    pub memory_used_bytes: Option<u64>,
+    /// Memory, bytes.
+    pub memory_bytes: Option<u64>,
+    /// Share of time that some task waited for I/O, percent (`/proc/pressure/io`, some).
+    pub io_pressure_percent: Option<f64>,
+    /// Share of time that CPUs were idle for I/O, 0 to 1.
+    pub io_wait: Option<f64>,
+}
+
+/// Health of a storage cluster.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StorageHealth {
+    /// In its own words (`HEALTH_OK`).
+    pub status: String,
+    /// Names of the checks that are raised, sorted.
+    pub checks: Vec<String>,
+    /// Bytes a second of recovery traffic.
+    pub recovery_bytes_per_second: u64,
+    /// Share of objects degraded or misplaced, 0 to 1.
+    pub displaced: f64,
+    /// Placement groups being scrubbed.
+    pub scrubbing: u64,
+}
+
+/// Something that carries our mark.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Found {
+    /// What it is, for a person.
+    pub object: String,
+    /// Fleet by its mark.
+    pub fleet: String,
+    /// Where it is.
+    pub host: String,
+    /// What a journal entry about it says, for [`Hypervisor::adopt`](crate::Hypervisor::adopt).
+    pub record: Intent,
 }
 
 /// Something recorded that was not removed.
@@ -136,6 +291,14 @@ pub enum HypervisorError {
         what: String,
         /// The system's own words.
         source: std::io::Error,
+    },
+    /// The place refused or failed.
+    #[error("{words} — {advice}")]
+    Place {
+        /// What was attempted, and the place's own words.
+        words: String,
+        /// What a person can do about it.
+        advice: String,
     },
     /// The place is not as it was left.
     #[error("{0}")]

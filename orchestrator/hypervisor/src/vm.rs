@@ -22,8 +22,8 @@ pub use qemu::Throttle;
 
 use crate::local::{self, disks};
 use crate::{
-    Bootstrap, BoxFuture, CreatedWorker, Deployment, Finding, Hypervisor, HypervisorError, Journal, JournalEntry,
-    LeftAlone, Severity, WorkerSpec, WorkerState,
+    Bootstrap, BoxFuture, Breach, CreatedWorker, Deployment, Finding, Found, HostSample, Hypervisor, HypervisorError,
+    Image, Inventory, Journal, JournalEntry, LeftAlone, Observed, Severity, WorkerSpec,
 };
 use machines::Machines;
 
@@ -48,8 +48,6 @@ pub struct VmOptions {
     pub log_dir: PathBuf,
     /// The worker image, not personalised.
     pub image: PathBuf,
-    /// SHA-256 of the CA certificate that workers pin; needed where the orchestrator's URL is `wss://`.
-    pub ca_sha256: Option<String>,
     /// Limits of the data disks: the first for each worker's first disk and so on, from the beginning again where there are fewer;
     /// empty for no limit.
     pub throttles: Vec<Throttle>,
@@ -63,8 +61,8 @@ pub struct LocalVm {
     machines: Machines,
     accelerator: OnceCell<Accelerator>,
     disk_io: OnceCell<DiskIo>,
-    /// Personal images by fleet, URL and token.
-    images: Mutex<HashMap<[String; 3], PathBuf>>,
+    /// Personal images by fleet, each with what is in it.
+    images: Mutex<HashMap<String, (Bootstrap, PathBuf)>>,
 }
 
 impl LocalVm {
@@ -104,9 +102,7 @@ impl LocalVm {
         journal: &dyn Journal,
     ) -> Result<(), HypervisorError> {
         let spec = &worker.spec;
-        let uuid = uuid::Uuid::parse_str(&spec.uuid).map_err(|error| {
-            HypervisorError::Unexpected(format!("worker {}: {:?} is no UUID: {error}", spec.name, spec.uuid))
-        })?;
+        let uuid = parsed(spec)?;
         let image = self.personal_image(&spec.fleet, bootstrap, journal).await?;
         let machine = qemu::Machine {
             worker,
@@ -126,16 +122,15 @@ impl LocalVm {
         bootstrap: &Bootstrap,
         journal: &dyn Journal,
     ) -> Result<PathBuf, HypervisorError> {
-        let key = [fleet.to_owned(), bootstrap.url.clone(), bootstrap.token.clone()];
         let mut images = self.images.lock().await;
-        if let Some(path) = images.get(&key).filter(|path| path.exists()) {
+        if let Some((_, path)) = images.get(fleet).filter(|(content, path)| content == bootstrap && path.exists()) {
             return Ok(path.clone());
         }
-        let url = seen_from_a_vm(&bootstrap.url).map_err(HypervisorError::Unexpected)?;
+        let orchestrator_urls = seen_from_a_vm(&bootstrap.urls).map_err(HypervisorError::Unexpected)?;
         let content = worker_image::Bootstrap {
             version: BOOTSTRAP_VERSION,
-            orchestrator_urls: vec![url],
-            ca_sha256: self.options.ca_sha256.clone(),
+            orchestrator_urls,
+            ca_sha256: bootstrap.ca_sha256.clone(),
             token: bootstrap.token.clone(),
             mtu: None,
             static_addressing: None,
@@ -152,7 +147,7 @@ impl LocalVm {
         let failed =
             |error: String| HypervisorError::Unexpected(format!("the worker image cannot be personalised: {error}"));
         written.await.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
-        images.insert(key, path.clone());
+        images.insert(fleet.to_owned(), (bootstrap.clone(), path.clone()));
         Ok(path)
     }
 
@@ -193,32 +188,42 @@ impl LocalVm {
     }
 }
 
+fn parsed(spec: &WorkerSpec) -> Result<uuid::Uuid, HypervisorError> {
+    uuid::Uuid::parse_str(&spec.uuid).map_err(|error| {
+        HypervisorError::Unexpected(format!("worker {}: {:?} is no UUID: {error}", spec.name, spec.uuid))
+    })
+}
+
 fn no_image(image: &Path) -> String {
     format!("{}: no worker image", image.display())
 }
 
-/// A worker URL as a VM must dial it: this machine's loopback is [`HOST_ADDRESS`] there.
-fn seen_from_a_vm(url: &str) -> Result<String, String> {
-    let parts = || {
-        let (scheme, rest) = url.split_once("://")?;
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let (host, port) = authority.rsplit_once(':')?;
-        let host: IpAddr = host.trim_matches(['[', ']']).parse().ok()?;
-        Some((scheme, host, port, path))
-    };
-    match parts() {
-        None => Err(format!("{url:?} is no URL that a worker VM can dial: an IP address and a port are needed")),
-        Some((_, IpAddr::V6(host), ..)) if host.is_loopback() => {
-            Err(format!("{url:?}: a worker VM reaches this machine's 127.0.0.1, not its [::1]"))
-        }
-        Some((scheme, host, port, path)) if host.is_loopback() || host.is_unspecified() => {
-            Ok(format!("{scheme}://{HOST_ADDRESS}:{port}{path}"))
-        }
-        Some(_) => Ok(url.to_owned()),
+/// Worker URLs as a VM must dial them: this machine's loopback is [`HOST_ADDRESS`] there, but only for IPv4.
+fn seen_from_a_vm(urls: &[String]) -> Result<Vec<String>, String> {
+    let mut seen: Vec<String> = urls.iter().filter_map(|url| one_seen_from_a_vm(url)).collect();
+    seen.dedup();
+    if seen.is_empty() {
+        return Err(format!("a worker VM can dial none of the orchestrator's URLs ({}): an IPv4 address is needed", urls.join(", ")));
+    }
+    Ok(seen)
+}
+
+fn one_seen_from_a_vm(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (host, port) = authority.rsplit_once(':')?;
+    match host.trim_matches(['[', ']']).parse().ok()? {
+        IpAddr::V6(host) if host.is_loopback() => None,
+        host if host.is_loopback() || host.is_unspecified() => Some(format!("{scheme}://{HOST_ADDRESS}:{port}{path}")),
+        _ => Some(url.to_owned()),
     }
 }
 
 impl Hypervisor for LocalVm {
+    fn inventory(&self) -> BoxFuture<'_, Result<Inventory, HypervisorError>> {
+        Box::pin(async move { local::inventory(&self.options.disk_dir) })
+    }
+
     fn preflight<'a>(&'a self, deployment: &'a Deployment) -> BoxFuture<'a, Result<Vec<Finding>, HypervisorError>> {
         Box::pin(async move {
             if let Err(error) = probe::qemu_version().await {
@@ -232,17 +237,34 @@ impl Hypervisor for LocalVm {
         })
     }
 
+    fn place(&self, workers: u32) -> BoxFuture<'_, Result<Vec<Option<String>>, HypervisorError>> {
+        Box::pin(async move { Ok((0..workers).map(|_| None).collect()) })
+    }
+
+    /// Nothing to bring: the provider makes a fleet's image itself when its first worker starts, since a VM reaches this machine at
+    /// another address than others do.
+    fn upload_image<'a>(
+        &'a self,
+        _image: &'a Image,
+        _hosts: &'a [String],
+        _journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Option<String>, HypervisorError>> {
+        Box::pin(async move { Ok(None) })
+    }
+
     fn create_worker<'a>(
         &'a self,
         spec: &'a WorkerSpec,
         journal: &'a dyn Journal,
     ) -> BoxFuture<'a, Result<CreatedWorker, HypervisorError>> {
         Box::pin(async move {
+            let uuid = parsed(spec)?;
             let mut created = Vec::with_capacity(spec.disks.len());
             for disk in &spec.disks {
                 created.push(disks::create(&self.options.disk_dir.join(&spec.fleet), disk, journal).await?);
             }
-            Ok(CreatedWorker { spec: spec.clone(), disks: created })
+            let (id, mac) = (spec.uuid.clone(), Some(qemu::mac(uuid)));
+            Ok(CreatedWorker { spec: spec.clone(), disks: created, id, mac, warnings: Vec::new() })
         })
     }
 
@@ -255,8 +277,40 @@ impl Hypervisor for LocalVm {
         Box::pin(self.start(worker, bootstrap, journal))
     }
 
-    fn observe<'a>(&'a self, worker_uuid: &'a str) -> BoxFuture<'a, Result<WorkerState, HypervisorError>> {
-        Box::pin(async move { Ok(self.machines.observe(worker_uuid)) })
+    fn stop_worker<'a>(
+        &'a self,
+        worker: &'a CreatedWorker,
+        journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<(), HypervisorError>> {
+        Box::pin(self.machines.stop(std::slice::from_ref(&worker.spec.uuid), journal))
+    }
+
+    fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>> {
+        Box::pin(async move {
+            let state = |worker: &CreatedWorker| self.machines.observe(&worker.spec.uuid);
+            Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None }).collect())
+        })
+    }
+
+    /// The data disks' space was checked before; what else goes wrong shows as the workers' I/O errors.
+    fn guard<'a>(&'a self, _workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>> {
+        Box::pin(async move { Ok(Vec::new()) })
+    }
+
+    fn sample_hosts<'a>(
+        &'a self,
+        _workers: &'a [CreatedWorker],
+    ) -> BoxFuture<'a, Result<Option<HostSample>, HypervisorError>> {
+        Box::pin(async move { Ok(None) })
+    }
+
+    /// VMs end with their orchestrator, so that none is ever taken back.
+    fn recover<'a>(
+        &'a self,
+        _recorded: &'a [JournalEntry],
+        _journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
+        Box::pin(async move { Ok(Vec::new()) })
     }
 
     fn destroy<'a>(
@@ -268,6 +322,11 @@ impl Hypervisor for LocalVm {
             self.machines.stop_recorded(recorded, journal).await?;
             disks::delete_recorded(&self.options.disk_dir, recorded, journal).await
         })
+    }
+
+    /// Files carry no mark: only the journal knows them.
+    fn find<'a>(&'a self, _fleet: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>> {
+        Box::pin(async move { Ok(Vec::new()) })
     }
 
     fn describe(&self) -> BoxFuture<'_, serde_json::Value> {
@@ -299,13 +358,12 @@ mod tests {
 
     #[test]
     fn loopback_becomes_the_address_that_a_vm_sees() {
-        let seen = |url: &str| seen_from_a_vm(url).unwrap();
-        assert_eq!(seen("ws://127.0.0.1:7001/api/x"), "ws://10.0.2.2:7001/api/x");
-        assert_eq!(seen("wss://0.0.0.0:7001"), "wss://10.0.2.2:7001");
-        assert_eq!(seen("wss://192.0.2.7:7001/a"), "wss://192.0.2.7:7001/a");
-        assert_eq!(seen("wss://[2001:db8::7]:7001/a"), "wss://[2001:db8::7]:7001/a");
-        for wrong in ["ws://[::1]:7001/a", "ws://localhost:7001/a", "127.0.0.1:7001", "ws://127.0.0.1/a", ""] {
-            assert!(seen_from_a_vm(wrong).unwrap_err().contains(wrong), "{wrong}");
+        let seen = |urls: &[&str]| seen_from_a_vm(&urls.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(seen(&["wss://127.0.0.1:7001/api/x"]).unwrap(), ["wss://10.0.2.2:7001/api/x"]);
+        let all = ["wss://192.0.2.7:7/a", "wss://[2001:db8::7]:7/a", "wss://0.0.0.0:7/a", "wss://127.0.0.1:7/a", "wss://[::1]:7/a"];
+        assert_eq!(seen(&all).unwrap(), ["wss://192.0.2.7:7/a", "wss://[2001:db8::7]:7/a", "wss://10.0.2.2:7/a"]);
+        for wrong in ["wss://[::1]:7001/a", "wss://localhost:7001/a", "127.0.0.1:7001", "wss://127.0.0.1/a", ""] {
+            assert!(seen(&[wrong]).unwrap_err().contains(wrong), "{wrong}");
         }
     }
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use hypervisor::local::Local;
 use hypervisor::{
-    Bootstrap, BoxFuture, Deployment, DiskSpec, Hypervisor, Intent, Journal, JournalEntry, JournalError, Outcome,
-    Severity, WorkerSpec, WorkerState,
+    Bootstrap, BoxFuture, CreatedWorker, Deployment, DiskSpec, Hypervisor, Intent, Journal, JournalEntry, JournalError,
+    Outcome, Severity, WorkerSpec, WorkerState,
 };
 
 #[derive(Default)]
@@ -74,6 +74,7 @@ fn spec() -> WorkerSpec {
         vcpus: 1,
         memory_bytes: 1 << 28,
         disks: vec![disk("d1"), disk("d2")],
+        ..WorkerSpec::default()
     }
 }
 
@@ -81,10 +82,10 @@ fn disk_path(place: &Place, serial: &str) -> PathBuf {
     place.dir.path().join("disks/fleet-7").join(format!("{serial}.img"))
 }
 
-async fn observed(local: &Local, wanted: impl Fn(&WorkerState) -> bool) -> WorkerState {
+async fn observed(local: &Local, worker: &CreatedWorker, wanted: impl Fn(&WorkerState) -> bool) -> WorkerState {
     let bound = Instant::now() + Duration::from_secs(20);
     loop {
-        let state = local.observe("6a1c").await.unwrap();
+        let state = local.observe(std::slice::from_ref(worker)).await.unwrap().remove(0).state;
         if wanted(&state) {
             return state;
         }
@@ -107,7 +108,7 @@ async fn a_worker_lives_from_creation_to_destruction_and_leaves_nothing() {
 
     let bootstrap = Bootstrap { url: "ws://127.0.0.1:9/x".into(), token: "s3cret".into() };
     place.local.start_worker(&worker, &bootstrap, &journal).await.unwrap();
-    observed(&place.local, |state| *state == WorkerState::Running).await;
+    observed(&place.local, &worker, |state| *state == WorkerState::Running).await;
 
     let left = place.local.destroy(&journal.entries(), &journal).await.unwrap();
     assert_eq!(left, vec![]);
@@ -120,13 +121,26 @@ async fn a_worker_lives_from_creation_to_destruction_and_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_stopped_worker_keeps_its_disks() {
+    let place = place("cat; echo closed");
+    let journal = Memory::default();
+    let worker = place.local.create_worker(&spec(), &journal).await.unwrap();
+    let bootstrap = Bootstrap { url: String::new(), token: String::new() };
+    place.local.start_worker(&worker, &bootstrap, &journal).await.unwrap();
+    place.local.stop_worker(&worker, &journal).await.unwrap();
+    let log = fs::read_to_string(place.dir.path().join("logs/fleet-7/worker-1.log")).unwrap();
+    assert_eq!(log, "closed\n");
+    assert!(disk_path(&place, "d1").exists());
+}
+
+#[tokio::test]
 async fn the_end_of_a_worker_is_seen_with_its_last_words() {
     let place = place("echo no such device >&2; exit 3");
     let journal = Memory::default();
     let worker = place.local.create_worker(&spec(), &journal).await.unwrap();
     let bootstrap = Bootstrap { url: String::new(), token: String::new() };
     place.local.start_worker(&worker, &bootstrap, &journal).await.unwrap();
-    let state = observed(&place.local, |state| matches!(state, WorkerState::Ended(_))).await;
+    let state = observed(&place.local, &worker, |state| matches!(state, WorkerState::Ended(_))).await;
     let WorkerState::Ended(why) = state else { unreachable!() };
     assert!(why.contains("exit status: 3") && why.contains("no such device"), "{why}");
 }

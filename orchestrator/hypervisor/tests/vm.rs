@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::{Orchestrator, image, lacking};
 use hypervisor::vm::{Accelerator, BOOT_BOUND, LocalVm, Throttle, VmOptions};
 use hypervisor::{
-    Bootstrap, BoxFuture, Deployment, DiskSpec, Hypervisor, Intent, Journal, JournalEntry, JournalError, Outcome,
+    Bootstrap, BoxFuture, CreatedWorker, Deployment, DiskSpec, Hypervisor, Intent, Journal, JournalEntry, JournalError, Outcome,
     Severity, WorkerSpec, WorkerState,
 };
 
@@ -74,11 +74,13 @@ fn spec() -> WorkerSpec {
         vcpus: 1,
         memory_bytes: 256 << 20,
         disks: vec![disk("FC-1", 65), disk("FC-2", 66)],
+        ..WorkerSpec::default()
     }
 }
 
 fn bootstrap(orchestrator: &Orchestrator) -> Bootstrap {
-    Bootstrap { url: orchestrator.url().replace("10.0.2.2", "127.0.0.1"), token: "s3cret".into() }
+    let urls = vec![orchestrator.url().replace("10.0.2.2", "127.0.0.1")];
+    Bootstrap { urls, ca_sha256: "ab".repeat(32), token: "s3cret".into() }
 }
 
 /// Ids of the QEMU processes of a worker.
@@ -91,6 +93,10 @@ fn emulators() -> Vec<u32> {
     };
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(of_worker).collect()
+}
+
+async fn state(provider: &LocalVm, worker: &CreatedWorker) -> WorkerState {
+    provider.observe(std::slice::from_ref(worker)).await.unwrap().remove(0).state
 }
 
 fn soon(what: &str, mut done: impl FnMut() -> bool) {
@@ -130,7 +136,8 @@ async fn a_vm_boots_calls_is_reset_calls_again_and_leaves_nothing() {
         started.elapsed().as_secs_f64()
     );
     for wanted in [
-        format!(" --url {} --uuid {UUID} ", orchestrator.url()),
+        format!("url {}\n", orchestrator.url()),
+        format!("uuid {UUID}\n"),
         "token s3cret\n".into(),
         format!(" {} FC-1\n", 65 << 11),
         format!(" {} FC-2\n", 66 << 11),
@@ -138,13 +145,7 @@ async fn a_vm_boots_calls_is_reset_calls_again_and_leaves_nothing() {
     ] {
         assert!(report.contains(&wanted), "{wanted:?} in {report}");
     }
-    // Which one is sda depends on which was probed first.
-    for name in ["sda", "sdb"] {
-        let line = report.lines().find_map(|line| line.strip_prefix(&format!("disk {name} "))).unwrap();
-        let serial = line.split(' ').nth(1).unwrap();
-        assert!(report.contains(&format!("--disk {serial}=/dev/{name} ")), "{report}");
-    }
-    assert_eq!(provider.observe(UUID).await.unwrap(), WorkerState::Running);
+    assert_eq!(state(&provider, &worker).await, WorkerState::Running);
     let measured = orchestrator.answer(log, "wait");
     let rate = |serial: &str| {
         let line = measured.lines().find_map(|line| line.strip_prefix(&format!("rate {serial} ")));
@@ -162,7 +163,7 @@ async fn a_vm_boots_calls_is_reset_calls_again_and_leaves_nothing() {
     assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
     assert!(stopping.elapsed() < SOON, "it quits and is not waited for");
     assert_eq!(emulators(), Vec::<u32>::new());
-    assert_eq!(provider.observe(UUID).await.unwrap(), WorkerState::Unknown);
+    assert_eq!(state(&provider, &worker).await, WorkerState::Unknown);
     assert_eq!(fs::read_dir(dir.path().join("disks")).unwrap().count(), 0, "disks, image and directory are gone");
     assert_eq!(fs::read_dir(logs.join("monitors")).unwrap().count(), 0);
     assert!(log().contains("Secure Boot has to be off"), "the console stays: {}", log());
@@ -191,7 +192,7 @@ async fn a_vm_whose_supervisor_is_killed_is_gone_and_seen_to_be() {
     assert!(Command::new("kill").args(["-9", &supervisor]).status().unwrap().success());
     soon("the VM is gone", || emulators().is_empty());
     let bound = Instant::now() + SOON;
-    while provider.observe(UUID).await.unwrap() == WorkerState::Running {
+    while state(&provider, &worker).await == WorkerState::Running {
         assert!(Instant::now() < bound, "its end is not seen");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -30,7 +30,7 @@ pub const DISKS: RangeInclusive<u64> = 1..=64;
 pub const VCPUS: RangeInclusive<u64> = 1..=128;
 
 /// Memory a worker, bytes: the image runs from memory, so it does not boot below the lower bound.
-pub const MEMORY_BYTES: RangeInclusive<u64> = 512 << 20..=1 << 40;
+pub const MEMORY_BYTES: RangeInclusive<u64> = 256 << 20..=1 << 40;
 
 /// Share of a worker's memory that I/O buffers may take, as a divisor.
 pub const BUFFER_SHARE_OF_MEMORY: u64 = 2;

@@ -65,15 +65,14 @@ async fn conclude(
     if report.cancelled {
         return Err(Halt::Cancelled);
     }
+    let doing = format!("{}, {}", case.footprint.label, case.workload.name);
     for (worker, end) in &report.ends {
         let Some(why) = job::shortfall(end) else { continue };
-        let why = format!("{}, {}: {why}", case.footprint.label, case.workload.name);
         if !matches!(end, JobEnd::Finished { .. }) {
-            deployment.set_aside(worker, &why).await?;
+            deployment.set_aside(worker, &format!("{doing}: {why}")).await?;
         }
-        session.tolerate(worker, &why)?;
     }
-    Ok(())
+    session.tolerate(&doing, report.first_loss.as_ref())
 }
 
 async fn drive(
@@ -97,6 +96,7 @@ async fn drive(
         seed: seed.seed,
         limit: Limit::Total(timed + FINISH_GRACE),
         cancel: &cancel,
+        stop_on_loss: session.stops_on_loss(),
     };
     let clock = deployment.clock;
     let label = format!("{}: {}", case.footprint.label, case.workload.name);

@@ -210,9 +210,14 @@ impl<'a> Deployment<'a> {
     }
 
     /// Tells the workers to end; what they leave is destroyed by the journal.
-    pub(crate) async fn shut_down(self) {
-        drop(self.events);
-        let still_up = self.fleet.shutdown_all(SHUTDOWN_TIMEOUT).await;
+    pub(crate) async fn shut_down(mut self) {
+        let shutting_down = self.fleet.shutdown_all(SHUTDOWN_TIMEOUT);
+        // Drained meanwhile: a full channel would end sessions before the workers are told.
+        let draining = async { while self.events.recv().await.is_some() {} };
+        let still_up = tokio::select! {
+            still_up = shutting_down => still_up,
+            () = draining => Vec::new(),
+        };
         if !still_up.is_empty() {
             tracing::warn!("workers that did not end by themselves: {}", still_up.join(", "));
         }

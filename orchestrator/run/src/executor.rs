@@ -243,11 +243,16 @@ impl<'a> Session<'a> {
         JobSeed { job: self.jobs, seed: seed::derive(self.run_seed, "job", self.jobs) }
     }
 
-    /// What the plan says about a worker whose part is missing.
-    pub(crate) fn tolerate(&self, worker: &str, why: &str) -> Result<(), Halt> {
-        match self.plan.on_worker_loss {
-            plan::OnWorkerLoss::Continue => Ok(()),
-            plan::OnWorkerLoss::Fail => Err(Halt::Failed(format!("worker {worker}: {why}"))),
+    /// Whether the plan ends the run with the first worker whose part is missing.
+    pub(crate) fn stops_on_loss(&self) -> bool {
+        self.plan.on_worker_loss == plan::OnWorkerLoss::Fail
+    }
+
+    /// What the plan says about the first worker whose part is missing.
+    pub(crate) fn tolerate(&self, doing: &str, loss: Option<&(String, String)>) -> Result<(), Halt> {
+        match loss {
+            Some((worker, why)) if self.stops_on_loss() => Err(Halt::Failed(format!("{doing}: {worker}: {why}"))),
+            _ => Ok(()),
         }
     }
 

@@ -86,7 +86,8 @@ async fn pass(
     };
     let seed = session.next_job_seed();
     let cancel = session.cancel.clone();
-    let job = Job { id: seed.job, work, workers, seed: seed.seed, limit: Limit::Idle(IDLE_LIMIT), cancel: &cancel };
+    let (limit, stop_on_loss) = (Limit::Idle(IDLE_LIMIT), session.stops_on_loss());
+    let job = Job { id: seed.job, work, workers, seed: seed.seed, limit, cancel: &cancel, stop_on_loss };
     let mut observer =
         FillObserver { tracker: &mut session.tracker, block_bytes, writes, done: BTreeMap::new(), last: None };
     let report = job::drive(deployment, job, &mut observer).await?;
@@ -103,22 +104,19 @@ async fn conclude(
     bytes: NewBytes<'_>,
     report: JobReport,
 ) -> Result<Pass, Halt> {
+    let doing = format!("filling {}", bytes.footprint.label);
+    session.tolerate(&doing, report.first_loss.as_ref())?;
     let mut finished = BTreeMap::new();
     for (worker, end) in report.ends {
         match (job::shortfall(&end), end) {
             (None, JobEnd::Finished { totals, .. }) => {
                 finished.insert(worker, totals);
             }
-            (why, _) => {
-                let why = why.unwrap_or_default();
-                let why = format!("filling {}: {why}", bytes.footprint.label);
-                deployment.set_aside(&worker, &why).await?;
-                session.tolerate(&worker, &why)?;
-            }
+            (why, _) => deployment.set_aside(&worker, &format!("{doing}: {}", why.unwrap_or_default())).await?,
         }
     }
     if finished.is_empty() {
-        return Err(Halt::Failed(format!("filling {}: no worker is left", bytes.footprint.label)));
+        return Err(Halt::Failed(format!("{doing}: no worker is left")));
     }
     let slowest = finished.values().flat_map(|totals| &totals.disks).map(|disk| disk.elapsed_ns).max().unwrap_or(0);
     Ok(Pass { finished, elapsed: Duration::from_nanos(slowest) })

@@ -33,6 +33,8 @@ pub(crate) struct Job<'a> {
     /// When the job must be over, counted from its start; a fill has none, but must go on moving.
     pub(crate) limit: Limit,
     pub(crate) cancel: &'a CancellationToken,
+    /// The first part that is missing ends the whole job: what the others do after it is of no use.
+    pub(crate) stop_on_loss: bool,
 }
 
 /// How long a job may take.
@@ -66,6 +68,8 @@ pub(crate) struct JobReport {
     pub(crate) ends: BTreeMap<String, JobEnd>,
     /// It was cancelled before its end.
     pub(crate) cancelled: bool,
+    /// The first worker whose part is not what was asked, and why; others may have been stopped because of it.
+    pub(crate) first_loss: Option<(String, String)>,
 }
 
 /// Takes what a job reports. Whatever these methods return is committed: acknowledgements follow them.
@@ -96,7 +100,7 @@ pub(crate) async fn drive(
         .until(READY_TIMEOUT, "get ready", |drive| drive.pending.iter().all(|worker| drive.ready.contains(worker)))
         .await?;
     drive.start().await?;
-    drive.to_the_end().await?;
+    drive.finish().await?;
     Ok(drive.report)
 }
 
@@ -132,7 +136,9 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
 
     async fn start(&mut self) -> Result<(), Halt> {
         if self.job.cancel.is_cancelled() {
-            self.stop_all();
+            self.cancel();
+        }
+        if self.stopping {
             return Ok(());
         }
         let workers: Vec<String> = self.pending.iter().cloned().collect();
@@ -146,7 +152,7 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
         }
     }
 
-    async fn to_the_end(&mut self) -> Result<(), Halt> {
+    async fn finish(&mut self) -> Result<(), Halt> {
         match self.job.limit {
             Limit::Total(limit) => self.until(limit, "finish", |drive| drive.pending.is_empty()).await,
             Limit::Idle(limit) => {
@@ -201,7 +207,7 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
                 }
                 self.take(events).await?;
             }
-            () = self.job.cancel.cancelled(), if !self.stopping => self.stop_all(),
+            () = self.job.cancel.cancelled(), if !self.report.cancelled => self.cancel(),
             () = tokio::time::sleep_until(wake) => {}
         }
         if self.deployment.tick_is_due(TICK) {
@@ -211,9 +217,13 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
         Ok(())
     }
 
+    fn cancel(&mut self) {
+        self.report.cancelled = true;
+        self.stop_all();
+    }
+
     fn stop_all(&mut self) {
         self.stopping = true;
-        self.report.cancelled = true;
         for worker in &self.pending {
             // A worker that cannot be told is found missing at the end of the grace.
             let _ = self.deployment.fleet.stop(worker, self.job.id);
@@ -277,10 +287,17 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
     }
 
     async fn end(&mut self, worker: &str, end: JobEnd) -> Result<(), Halt> {
-        if self.pending.remove(worker) {
-            self.observer.ended(worker, &end).await?;
-            self.report.ends.insert(worker.to_owned(), end);
+        if !self.pending.remove(worker) {
+            return Ok(());
         }
+        self.observer.ended(worker, &end).await?;
+        if let Some(why) = shortfall(&end).filter(|_| !self.stopping) {
+            self.report.first_loss.get_or_insert((worker.to_owned(), why));
+            if self.job.stop_on_loss {
+                self.stop_all();
+            }
+        }
+        self.report.ends.insert(worker.to_owned(), end);
         Ok(())
     }
 }

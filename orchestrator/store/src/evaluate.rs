@@ -20,7 +20,7 @@ const STRETCH_SECONDS: u32 = 32;
 
 impl Store {
     /// Merges what the workers of a case delivered into figures and a verdict; stores nothing. The merge runs beside the async tasks, on
-    /// a thread for blocking work; it takes about 0.1 ms a worker and second.
+    /// a thread for blocking work; it takes about 0.25 ms a worker and second.
     ///
     /// # Errors
     /// [`StoreError`] where the case cannot be read. What workers delivered wrongly is no error but makes the case incomplete.

@@ -16,7 +16,7 @@ use crate::{CaseId, RunId, RunState, Store, StoreError, sql};
 
 impl Store {
     /// All of a run as the export's contract has it, from one snapshot. A case that goes on is evaluated as far as it is stored, which
-    /// takes about 0.1 ms a worker and second.
+    /// takes about 0.25 ms a worker and second.
     ///
     /// # Errors
     /// [`StoreError`] where there is no such run, or it cannot be read.

@@ -182,3 +182,37 @@ fn migrate_error(error: MigrateError) -> sqlx::Error {
         other => sqlx::Error::Migrate(Box::new(other)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{Executor, SqlSafeStr};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_statement_fits_the_migrated_schema() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&DataDir::new(dir.path())).await.unwrap();
+        let mut connection = store.inner.readers.acquire().await.unwrap();
+        assert!(sql::ALL.len() > 50, "the list of statements is {} long", sql::ALL.len());
+        for (name, statement) in sql::ALL {
+            if let Err(error) = (&mut *connection).prepare(statement.into_sql_str()).await {
+                panic!("{name}: {error}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_are_set_as_promised() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&DataDir::new(dir.path())).await.unwrap();
+        let mut writer = store.writer().await.unwrap();
+        let text: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut *writer).await.unwrap();
+        assert_eq!(text, "wal");
+        for (pragma, value) in [("PRAGMA synchronous", 2), ("PRAGMA foreign_keys", 1), ("PRAGMA busy_timeout", 10_000)]
+        {
+            let found: i64 = sqlx::query_scalar(pragma).fetch_one(&mut *writer).await.unwrap();
+            assert_eq!(found, value, "{pragma}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use analysis::export::{Case, Export, Op};
 use crate::Error;
 
 /// The CSV export's columns, in order, with what each holds. Numbers have a point and no separators; a figure that does not exist is empty.
-pub const CSV_COLUMNS: [(&str, &str); 45] = [
+pub const CSV_COLUMNS: [(&str, &str); 48] = [
     ("run_id", "UUID of the run"),
     ("run_name", "name of the plan"),
     ("run_state", "done, failed, cancelled, or the state of a run that has not ended"),
@@ -32,6 +32,9 @@ pub const CSV_COLUMNS: [(&str, &str); 45] = [
     ("window_seconds", "seconds that the figures cover"),
     ("start_skew_us", "latest first I/O minus earliest over the workers"),
     ("clock_drift_us", "largest change of a worker's clock offset during the case"),
+    ("steady_state", "verdict on the end of preconditioning: achieved, not-achieved or not-evaluated"),
+    ("steady_range_percent", "range of the last five rounds' IOPS, of their mean"),
+    ("steady_excursion_percent", "rise or fall of the line fitted through them, of their mean"),
     ("unfinished_count", "I/Os in flight when the window ended"),
     ("unfinished_oldest_us", "age of the oldest of them"),
     ("op", "read, write, or all; empty where the case has no figures"),
@@ -115,8 +118,9 @@ fn run_and_profile(export: &Export, index: usize, case: &Case) -> [String; 14] {
     ]
 }
 
-fn circumstances(case: &Case) -> [String; 14] {
+fn circumstances(case: &Case) -> [String; 17] {
     let fill = case.fill.as_ref();
+    let steady = case.steady_state.as_ref();
     [
         plain_text(&case.state),
         plain_text(case.reason.as_deref().unwrap_or_default()),
@@ -130,6 +134,9 @@ fn circumstances(case: &Case) -> [String; 14] {
         case.window_seconds.to_string(),
         or_empty(case.start_skew_us),
         or_empty(case.clock_drift_us),
+        plain_text(steady.map(|steady| steady.verdict.as_str()).unwrap_or_default()),
+        or_empty(steady.and_then(|steady| steady.range_percent)),
+        or_empty(steady.and_then(|steady| steady.excursion_percent)),
         case.unfinished.count.to_string(),
         or_empty(case.unfinished.oldest_us),
     ]

@@ -123,6 +123,11 @@ pub(crate) fn seconds(value: f64) -> Num {
     Num::new(value, usize::from(!whole), 1)
 }
 
+/// How long something took, seconds: hundredths below 10, tenths below 100.
+pub(crate) fn elapsed(value: f64) -> Num {
+    Num::new(value, significant_decimals(value).min(2), 2)
+}
+
 /// Microseconds, whole ones above 10.
 pub(crate) fn microseconds(value: f64) -> Num {
     Num::new(value, usize::from(value.abs() < 10.0), 1)
@@ -262,6 +267,9 @@ mod tests {
         assert_eq!(bytes(4096), "4 KiB");
         assert_eq!(bytes(268_435_456), "256 MiB");
         assert_eq!(bytes(1_600_000_000_000), "1.46 TiB");
+        assert_eq!(elapsed(0.012).text(), "0.01");
+        assert_eq!(elapsed(92.16).text(), "92.2");
+        assert_eq!(elapsed(5_400.4).text(), "5,400");
         assert_eq!(duration(12.4), "12 s");
         assert_eq!(duration(125.0), "2 m 05 s");
         assert_eq!(duration(5_400.0), "1 h 30 m");

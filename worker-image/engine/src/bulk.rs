@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::control::Control;
@@ -59,6 +60,7 @@ struct Slot {
 pub(crate) struct BulkThread {
     ring: Ring,
     control: Arc<Control>,
+    drain_limit: Duration,
     lanes: Vec<Lane>,
     slots: Vec<Slot>,
     started_ns: Option<u64>,
@@ -66,13 +68,13 @@ pub(crate) struct BulkThread {
 }
 
 impl BulkThread {
-    pub(crate) fn new(ring: Ring, lanes: Vec<BulkLaneSpec>, control: Arc<Control>) -> Self {
+    pub(crate) fn new(ring: Ring, lanes: Vec<BulkLaneSpec>, control: Arc<Control>, drain_limit: Duration) -> Self {
         let lanes: Vec<Lane> = lanes.into_iter().map(Lane::new).collect();
         let slots = lanes
             .iter()
             .enumerate()
             .flat_map(|(lane, state)| (0..state.spec.outstanding).map(move |_| Slot { lane, ..Slot::default() }));
-        Self { ring, control, slots: slots.collect(), lanes, started_ns: None, last_completion_ns: None }
+        Self { ring, control, drain_limit, slots: slots.collect(), lanes, started_ns: None, last_completion_ns: None }
     }
 
     pub(crate) fn run(mut self) -> ThreadEnd {
@@ -88,13 +90,15 @@ impl BulkThread {
                 lane.end.elapsed_ns = ended - started;
             }
         }
-        let (drained, leftover) = drain(self.ring);
+        let drained = drain(self.ring, self.drain_limit);
         ThreadEnd {
             first_io_ns: self.started_ns,
-            last_completion_ns: drained.or(self.last_completion_ns),
+            last_completion_ns: drained.last_ns.or(self.last_completion_ns),
             cpu: share(thread_cpu_ns() - cpu_before, ended - started),
             lanes: self.lanes.into_iter().map(Lane::into_end).collect(),
-            leftover,
+            leftover: drained.leftover,
+            kernel_keeps: drained.kernel_keeps,
+            trace: Vec::new(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::clock::{Anchor, now_ns};
 use crate::control::Control;
 use crate::device::QueueGuard;
 use crate::disk::Disk;
-use crate::limits::{CANCEL_LIMIT, DRAIN_LIMIT, MAX_PENDING_SECONDS, NO_PROGRESS_LIMIT, THREAD_GRACE};
+use crate::limits::{CANCEL_LIMIT, MAX_PENDING_SECONDS, NO_PROGRESS_LIMIT, THREAD_GRACE};
 use crate::outcome::{DiskSecond, Event, OpTotals, Ops, Outcome, Phase, Second};
 use crate::prepared::EngineThread;
 use crate::snapshot::Snapshot;
@@ -32,6 +32,7 @@ pub(crate) struct Shape {
     pub(crate) lane_disks: Vec<Vec<usize>>,
     /// None for fills and read-backs.
     pub(crate) load: Option<LoadShape>,
+    pub(crate) drain_limit: Duration,
     /// Fills and read-backs: bytes to do.
     pub(crate) bytes_total: u64,
 }
@@ -75,7 +76,7 @@ impl Shape {
             }
         };
         let disk_ids = job.disks.iter().map(|disk| disk.id.clone()).collect();
-        Self { disk_ids, lane_disks: lane_disks.collect(), load, bytes_total }
+        Self { disk_ids, lane_disks: lane_disks.collect(), load, bytes_total, drain_limit: job.tuning.drain_limit }
     }
 }
 
@@ -149,7 +150,7 @@ impl Collector {
         self.take_last_snapshot();
         watch.end();
         let window_ns = self.shape.load.map_or(start_ns, |load| start_ns + seconds_ns(load.precondition_seconds));
-        let ended: Vec<bool> = self.ends.iter().map(Option::is_some).collect();
+        let ended: Vec<bool> = self.ends.iter().map(|end| end.as_ref().is_some_and(|end| !end.kernel_keeps)).collect();
         let outcome = summary::outcome(summary::Measured {
             shape: &self.shape,
             ends: self.ends,
@@ -160,8 +161,12 @@ impl Collector {
             anchor,
             control: &self.control,
         });
+        if !ended.iter().all(|&ended| ended) {
+            // Closing a file of a device that does not answer may hang, too.
+            std::mem::forget(Arc::clone(&self.disks));
+        }
         for (thread, _) in self.threads.into_iter().zip(ended).filter(|(_, ended)| *ended) {
-            // One that hangs in the kernel is left behind; the outcome names it.
+            // One that hangs in the kernel is left behind, and so is one whose I/O the kernel keeps: its exit waits for that I/O.
             let _ = thread.handle.join();
         }
         drop(self.queues);
@@ -171,7 +176,7 @@ impl Collector {
     fn collect_load(&mut self, load: LoadShape, start_ns: u64) {
         let window_ns = start_ns + seconds_ns(load.precondition_seconds);
         let end_ns = start_ns + seconds_ns(load.total_seconds());
-        let mut deadline_ns = end_ns + grace_ns();
+        let mut deadline_ns = end_ns + grace_ns(self.shape.drain_limit);
         while !self.all_ended() {
             let now = now_ns();
             let next_reading = [window_ns, end_ns].into_iter().filter(|&at| at > now).min().unwrap_or(u64::MAX);
@@ -186,7 +191,7 @@ impl Collector {
                 self.take_last_snapshot();
             }
             if self.control.stopped() {
-                deadline_ns = deadline_ns.min(now + grace_ns());
+                deadline_ns = deadline_ns.min(now + grace_ns(self.shape.drain_limit));
             }
             self.take_seconds(load);
             self.tell_seconds(load, false);
@@ -215,7 +220,7 @@ impl Collector {
             }
             let hangs = now.saturating_sub(progress_ns) > as_ns(NO_PROGRESS_LIMIT + THREAD_GRACE);
             if self.control.stopped() {
-                deadline_ns = deadline_ns.min(now + grace_ns());
+                deadline_ns = deadline_ns.min(now + grace_ns(self.shape.drain_limit));
             }
             if hangs || now > deadline_ns {
                 break;
@@ -390,6 +395,6 @@ fn seconds_ns(seconds: u32) -> u64 {
 }
 
 /// How long a thread may take from the end of its job to its report.
-fn grace_ns() -> u64 {
-    as_ns(DRAIN_LIMIT + CANCEL_LIMIT + THREAD_GRACE)
+fn grace_ns(drain_limit: Duration) -> u64 {
+    as_ns(drain_limit.saturating_add(CANCEL_LIMIT + THREAD_GRACE))
 }

@@ -58,7 +58,7 @@ pub const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 pub const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long past all its limits an engine thread may take to report. Beyond it, it hangs in the kernel and is left behind.
-pub const THREAD_GRACE: Duration = Duration::from_secs(10);
+pub const THREAD_GRACE: Duration = Duration::from_secs(5);
 
 /// The longest time without any completion (a flush included) in a fill or read-back. Beyond it the job fails.
 pub const NO_PROGRESS_LIMIT: Duration = Duration::from_secs(600);

@@ -104,6 +104,25 @@ pub struct Outcome {
     pub steal: Option<f64>,
     /// What the reader of the figures must know.
     pub warnings: Vec<String>,
+    /// The first I/Os of each thread, as many as [`crate::Tuning::trace_ios`] asks for, in the order of their completions.
+    pub trace: Vec<TracedIo>,
+}
+
+/// A single I/O of a load that completed in full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TracedIo {
+    /// Index of the disk in the job.
+    pub disk: usize,
+    /// A read; else a write.
+    pub read: bool,
+    /// Byte offset on the disk.
+    pub offset: u64,
+    /// Open loop: intended start; closed loop: submission. Ns since the start of the job, as all times here.
+    pub intended_ns: u64,
+    /// Submission.
+    pub issued_ns: u64,
+    /// When its completion was reaped.
+    pub completed_ns: u64,
 }
 
 /// One disk's part of an outcome.

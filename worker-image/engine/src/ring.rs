@@ -70,8 +70,11 @@ pub(crate) struct Completion {
     pub(crate) result: i32,
 }
 
-/// Marks a buffer or slot that the kernel does not use.
+/// Marks a slot without a request.
 const FREE: u32 = u32::MAX;
+
+/// Marks a slot whose request moves no bytes.
+const NO_BUFFER: u32 = u32::MAX - 1;
 
 /// User data of a cancellation, which has no slot.
 const CANCEL: u64 = u64::MAX;
@@ -89,9 +92,8 @@ pub(crate) struct Ring {
     buffers_registered: bool,
     buffer_bytes: usize,
     buffers_a_piece: usize,
-    /// The buffer that each slot's request uses; `FREE` where the slot is free.
-    buffer_of_slot: Box<[u32]>,
-    busy_slots: Box<[bool]>,
+    /// The buffer that each slot's request uses, `NO_BUFFER` where it uses none, `FREE` where the slot has no request.
+    slots: Box<[u32]>,
     busy_buffers: Box<[bool]>,
     in_flight: u32,
 }
@@ -157,8 +159,7 @@ impl Ring {
             buffers_registered: false,
             buffer_bytes: spec.buffer_bytes,
             buffers_a_piece: ((1 << 30) / spec.buffer_bytes).max(1),
-            buffer_of_slot: vec![FREE; spec.slots as usize].into(),
-            busy_slots: vec![false; spec.slots as usize].into(),
+            slots: vec![FREE; spec.slots as usize].into(),
             busy_buffers: vec![false; spec.buffers as usize].into(),
             in_flight: 0,
         };
@@ -222,27 +223,24 @@ impl Ring {
     /// Queues a request; the next [`Ring::enter`] submits it. The slot and the buffer must be free.
     #[inline]
     pub(crate) fn push(&mut self, slot: u32, request: Request, transfer: &Transfer) {
-        assert!(!self.busy_slots[slot as usize], "slot {slot} is in flight");
+        assert!(self.slots[slot as usize] == FREE, "slot {slot} is in flight");
         let moves = matches!(request, Request::Read | Request::Write);
-        if moves {
-            self.claim_buffer(slot, transfer);
-        }
+        self.slots[slot as usize] = if moves { self.claim_buffer(transfer) } else { NO_BUFFER };
         let entry = self.entry(request, transfer).user_data(u64::from(slot));
         // SAFETY: the buffer is inside the arena, free until now and marked busy until the completion; the arena outlives the
         // request, because a ring with requests in flight is never freed. The file stays open: its owner outlives the ring.
         let pushed = unsafe { self.submission.push(&entry) };
         assert!(pushed.is_ok(), "the submission queue has an entry for each slot");
-        self.busy_slots[slot as usize] = true;
         self.in_flight += 1;
     }
 
     #[inline]
-    fn claim_buffer(&mut self, slot: u32, transfer: &Transfer) {
+    fn claim_buffer(&mut self, transfer: &Transfer) -> u32 {
         let end = transfer.skip as usize + transfer.length as usize;
         assert!(end <= self.buffer_bytes, "{end} bytes in a buffer of {}", self.buffer_bytes);
         assert!(!self.busy_buffers[transfer.buffer as usize], "buffer {} is in flight", transfer.buffer);
         self.busy_buffers[transfer.buffer as usize] = true;
-        self.buffer_of_slot[slot as usize] = transfer.buffer;
+        transfer.buffer
     }
 
     #[inline]
@@ -301,6 +299,14 @@ impl Ring {
         outcome
     }
 
+    /// How many completions to handle before their slots are issued again: `limit`, but all where the device has nothing left to
+    /// do. Then it idles anyway, and one system call for all costs least (a page cache answers within the call).
+    #[inline]
+    pub(crate) fn reissue_batch(&self, limit: u32) -> usize {
+        let ready = self.completion.len();
+        if ready >= self.in_flight as usize { ready } else { limit as usize }
+    }
+
     /// Takes up to `limit` completions that are there, in order; `into` must have room. The kernel learns at the next enter.
     #[inline]
     pub(crate) fn reap(&mut self, limit: usize, into: &mut Vec<Completion>) {
@@ -320,10 +326,9 @@ impl Ring {
 
     #[inline]
     fn release(&mut self, slot: u32) {
-        assert!(self.busy_slots[slot as usize], "slot {slot} completed without a request");
-        self.busy_slots[slot as usize] = false;
-        let buffer = std::mem::replace(&mut self.buffer_of_slot[slot as usize], FREE);
-        if buffer != FREE {
+        let buffer = std::mem::replace(&mut self.slots[slot as usize], FREE);
+        assert!(buffer != FREE, "slot {slot} completed without a request");
+        if buffer != NO_BUFFER {
             self.busy_buffers[buffer as usize] = false;
         }
         self.in_flight -= 1;
@@ -331,7 +336,7 @@ impl Ring {
 
     /// Asks the kernel to cancel all requests in flight; they complete with ECANCELED where it can.
     pub(crate) fn cancel_all(&mut self) -> io::Result<()> {
-        for slot in (0_u64..).zip(&self.busy_slots).filter_map(|(slot, &busy)| busy.then_some(slot)) {
+        for slot in (0_u64..).zip(&self.slots).filter_map(|(slot, &buffer)| (buffer != FREE).then_some(slot)) {
             let entry = opcode::AsyncCancel::new(slot).build().user_data(CANCEL);
             // SAFETY: a cancellation has no memory of its own.
             if unsafe { self.submission.push(&entry) }.is_err() {

@@ -201,6 +201,10 @@ pub struct Tuning {
     pub register_buffers: bool,
     /// Open with O_DIRECT where the file system can; false measures through the page cache.
     pub direct: bool,
+    /// Keep this many single I/Os a thread in [`crate::Outcome::trace`]; 48 bytes each.
+    pub trace_ios: u32,
+    /// How long I/Os in flight at the end are waited for before they are cancelled.
+    pub drain_limit: Duration,
 }
 
 impl Default for Tuning {
@@ -214,6 +218,8 @@ impl Default for Tuning {
             first_rung: 0,
             register_buffers: true,
             direct: true,
+            trace_ios: 0,
+            drain_limit: crate::limits::DRAIN_LIMIT,
         }
     }
 }

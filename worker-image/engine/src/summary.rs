@@ -41,8 +41,9 @@ pub(crate) struct Measured<'a> {
 
 /// Makes the outcome.
 pub(crate) fn outcome(measured: Measured<'_>) -> Outcome {
-    let Measured { shape, ends, totals, window_whole, snapshots, window_ns, anchor, control } = measured;
+    let Measured { shape, mut ends, totals, window_whole, snapshots, window_ns, anchor, control } = measured;
     let mut warnings = Vec::new();
+    let trace = ends.iter_mut().flatten().flat_map(|end| std::mem::take(&mut end.trace)).collect();
     let lanes: Vec<&LaneEnd> = ends.iter().flatten().flat_map(|end| &end.lanes).collect();
     let mut disks = Vec::with_capacity(totals.len());
     for (index, totals) in totals.into_iter().enumerate() {
@@ -79,6 +80,7 @@ pub(crate) fn outcome(measured: Measured<'_>) -> Outcome {
         io_wq_cpu,
         steal,
         warnings,
+        trace,
     }
 }
 

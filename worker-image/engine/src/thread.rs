@@ -12,9 +12,9 @@ use crate::bulk::{BulkLaneSpec, BulkThread};
 use crate::clock::now_ns;
 use crate::control::Control;
 use crate::disk::Disk;
-use crate::limits::{CANCEL_LIMIT, DRAIN_LIMIT, WAIT_LIMIT};
+use crate::limits::{CANCEL_LIMIT, WAIT_LIMIT};
 use crate::load::{LaneSpec, LoadThread, Needs, Seconds};
-use crate::outcome::Pacing;
+use crate::outcome::{Pacing, TracedIo};
 use crate::ring::{Grants, Ring, RingSpec};
 use crate::spec::{LoadSpec, Tuning};
 use crate::tally::{ErrorLog, StallLog};
@@ -151,7 +151,9 @@ impl ThreadSpec {
                 self.control,
                 self.seconds,
             ))),
-            Task::Bulk { lanes } => Runner::Bulk(Box::new(BulkThread::new(ring, lanes, self.control))),
+            Task::Bulk { lanes } => {
+                Runner::Bulk(Box::new(BulkThread::new(ring, lanes, self.control, self.tuning.drain_limit)))
+            }
         };
         Ok((runner, ThreadReady { grants, buffer_bytes }))
     }
@@ -190,6 +192,10 @@ pub(crate) struct ThreadEnd {
     pub(crate) lanes: Vec<LaneEnd>,
     /// I/Os that never came back, and what was done about their memory.
     pub(crate) leftover: Option<String>,
+    /// Some I/Os are still the kernel's.
+    pub(crate) kernel_keeps: bool,
+    /// Single I/Os, where they are kept.
+    pub(crate) trace: Vec<TracedIo>,
 }
 
 /// What a lane reports when it is done; beside it, loads report seconds.
@@ -231,29 +237,37 @@ impl Default for LaneEnd {
     }
 }
 
-/// Waits for what is in flight, then cancels it, then leaves ring and memory to the kernel. Tells when the last completion
-/// came, if one did, and what was left.
-pub(crate) fn drain(mut ring: Ring) -> (Option<u64>, Option<String>) {
-    let mut last = None;
-    let drained = wait_until_empty(&mut ring, as_ns(DRAIN_LIMIT), &mut last);
-    let cancelled = if drained {
-        true
+/// How the end of a ring went.
+#[derive(Debug, Default)]
+pub(crate) struct Drained {
+    /// When the last completion came, if one did.
+    pub(crate) last_ns: Option<u64>,
+    /// What was left, for a person.
+    pub(crate) leftover: Option<String>,
+    /// Some I/Os are still the kernel's.
+    pub(crate) kernel_keeps: bool,
+}
+
+/// Waits for what is in flight, then cancels it, then leaves ring and memory to the kernel.
+pub(crate) fn drain(mut ring: Ring, limit: Duration) -> Drained {
+    let mut drained = Drained::default();
+    if wait_until_empty(&mut ring, as_ns(limit), &mut drained.last_ns) {
+        return drained;
+    }
+    let _ = ring.cancel_all();
+    let cancelled = wait_until_empty(&mut ring, as_ns(CANCEL_LIMIT), &mut drained.last_ns);
+    drained.kernel_keeps = !cancelled;
+    let seconds = limit.as_secs();
+    drained.leftover = Some(if cancelled {
+        format!("I/Os without an answer for {seconds} s after the end were cancelled")
     } else {
-        let _ = ring.cancel_all();
-        wait_until_empty(&mut ring, as_ns(CANCEL_LIMIT), &mut last)
-    };
-    let leftover = (!drained).then(|| {
-        let seconds = DRAIN_LIMIT.as_secs();
-        if cancelled {
-            return format!("I/Os without an answer for {seconds} s after the end were cancelled");
-        }
         format!(
             "{} I/Os without an answer {seconds} s after the end could not be cancelled; {} bytes of buffers stay with the kernel",
             ring.in_flight(),
             ring.arena_bytes()
         )
     });
-    (last, leftover)
+    drained
 }
 
 fn wait_until_empty(ring: &mut Ring, limit_ns: u64, last: &mut Option<u64>) -> bool {

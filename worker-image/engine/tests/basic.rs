@@ -1,5 +1,7 @@
 //! Fill, read-back and closed loop on files of the real file system.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail")]
+
 mod support;
 
 use std::io::{Read, Seek, SeekFrom, Write};

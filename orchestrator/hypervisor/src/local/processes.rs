@@ -24,6 +24,17 @@ pub(super) fn cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX))
 }
 
+/// Memory of this machine and what of it is in use, bytes; zero where the kernel does not say.
+pub(super) fn memory() -> (u64, u64) {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    let total = field("MemTotal").unwrap_or(0);
+    (total, total.saturating_sub(field("MemAvailable").unwrap_or(total)))
+}
+
 pub(super) struct Processes {
     program: PathBuf,
     log_dir: PathBuf,
@@ -101,7 +112,13 @@ impl Processes {
         recorded: &[JournalEntry],
         journal: &dyn Journal,
     ) -> Result<(), HypervisorError> {
-        let uuids = recorded.iter().filter(|entry| entry.intent.kind == START).map(|entry| &entry.intent.object);
+        let started = recorded.iter().filter(|entry| entry.intent.kind == START);
+        let uuids: Vec<String> = started.map(|entry| entry.intent.object.clone()).collect();
+        self.stop(&uuids, journal).await
+    }
+
+    /// Ends workers that this process started, all at a time.
+    pub(super) async fn stop(&self, uuids: &[String], journal: &dyn Journal) -> Result<(), HypervisorError> {
         let mut ending = Vec::new();
         for uuid in uuids {
             let Some(mut process) = self.lock().remove(uuid) else { continue };

@@ -128,7 +128,13 @@ impl Machines {
         recorded: &[JournalEntry],
         journal: &dyn Journal,
     ) -> Result<(), HypervisorError> {
-        let uuids = recorded.iter().filter(|entry| entry.intent.kind == START).map(|entry| &entry.intent.object);
+        let started = recorded.iter().filter(|entry| entry.intent.kind == START);
+        let uuids: Vec<String> = started.map(|entry| entry.intent.object.clone()).collect();
+        self.stop(&uuids, journal).await
+    }
+
+    /// Ends VMs that this process started, all at a time.
+    pub(super) async fn stop(&self, uuids: &[String], journal: &dyn Journal) -> Result<(), HypervisorError> {
         let mut ending = Vec::new();
         for uuid in uuids {
             let Some(mut running) = self.lock().remove(uuid) else { continue };

@@ -172,9 +172,10 @@ mod tests {
             fleet: "f".into(),
             vcpus: 2,
             memory_bytes: 256 << 20,
-            disks: Vec::new(),
+            ..WorkerSpec::default()
         };
-        CreatedWorker { spec, disks: (0..disks).map(disk).collect() }
+        let disks = (0..disks).map(disk).collect();
+        CreatedWorker { spec, disks, id: Uuid::nil().to_string(), mac: None, warnings: Vec::new() }
     }
 
     fn line(worker: &CreatedWorker, throttles: &[Throttle]) -> String {

@@ -9,6 +9,7 @@ use std::{
 
 use run::fleet::{Expected, ExpectedDisk, Fleet, FleetEvent, FleetLimits, FleetSettings, OrchestratorClock};
 use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -207,41 +208,59 @@ pub(crate) fn contents(path: &Path) -> (Vec<u8>, std::time::SystemTime) {
     (std::fs::read(path).unwrap(), std::fs::metadata(path).unwrap().modified().unwrap())
 }
 
-/// A TCP proxy whose connections can be cut.
+/// A TCP proxy between agent and fleet.
 pub(crate) struct Way {
     pub(crate) address: SocketAddr,
-    open: watch::Sender<bool>,
+    state: watch::Sender<State>,
+}
+
+/// What a [`Way`] does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Carries both ways.
+    Open,
+    /// Swallows what the agent says.
+    Deaf,
+    /// Cuts all connections, and each new one at once.
+    Closed,
 }
 
 impl Way {
     pub(crate) async fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (open, state) = watch::channel(true);
+        let (state, seen) = watch::channel(State::Open);
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                if *state.borrow() {
-                    tokio::spawn(carry(near, target, state.clone()));
+                if *seen.borrow() != State::Closed {
+                    tokio::spawn(carry(near, target, seen.clone()));
                 }
             }
         });
-        Self { address, open }
+        Self { address, state }
     }
 
-    /// Cuts all connections and refuses new ones.
-    pub(crate) fn close(&self) {
-        self.open.send_replace(false);
-    }
-
-    pub(crate) fn reopen(&self) {
-        self.open.send_replace(true);
+    pub(crate) fn set(&self, state: State) {
+        self.state.send_replace(state);
     }
 }
 
-async fn carry(mut near: TcpStream, target: SocketAddr, mut state: watch::Receiver<bool>) {
-    let Ok(mut far) = TcpStream::connect(target).await else { return };
+async fn carry(near: TcpStream, target: SocketAddr, mut state: watch::Receiver<State>) {
+    let Ok(far) = TcpStream::connect(target).await else { return };
+    let (mut from_near, mut to_near) = near.into_split();
+    let (mut from_far, mut to_far) = far.into_split();
+    let heard = state.clone();
+    let up = async move {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = from_near.read(&mut buffer).await {
+            if *heard.borrow() == State::Open && to_far.write_all(&buffer[..count]).await.is_err() {
+                break;
+            }
+        }
+    };
     tokio::select! {
-        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => (),
-        _ = state.wait_for(|open| !open) => (),
+        () = up => (),
+        _ = tokio::io::copy(&mut from_far, &mut to_near) => (),
+        _ = state.wait_for(|state| *state == State::Closed) => (),
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::agents::{DISK_BYTES, LEAD, PATIENCE, Report, Site, Way, contents, fill, job, load, site, start, verify};
+use crate::agents::{
+    DISK_BYTES, LEAD, PATIENCE, Report, Site, State, Way, contents, fill, job, load, site, start, verify,
+};
 use latency_histogram::{Exact, Latencies};
 use run::fleet::{FleetEvent, FleetLimits};
 use worker_protocol::{OpTotals, Ops, Phase};
@@ -91,19 +93,19 @@ async fn fill_verify_and_load_end_to_end() {
     }
 }
 
-/// Waits until `number` samples of the job have come, acknowledging the even ones only.
-async fn samples_until(site: &mut Site, number: u64, report: &mut Report) {
-    while report.samples.last().is_none_or(|sample| sample.number < number) {
-        let sample = site
-            .event_where(|event| match event {
-                FleetEvent::Sample { sample, .. } => Some(sample.clone()),
-                _ => None,
-            })
-            .await;
-        if sample.number % 2 == 0 {
-            site.fleet.ack_samples("w0", sample.job, sample.number).unwrap();
+/// Keeps samples until `last` says that this event was the one; acknowledges the even ones only.
+async fn samples_until(site: &mut Site, report: &mut Report, last: impl Fn(&FleetEvent) -> bool) {
+    loop {
+        let event = site.event_where(|event| Some(event.clone())).await;
+        if let FleetEvent::Sample { sample, .. } = &event {
+            if sample.number % 2 == 0 {
+                site.fleet.ack_samples("w0", sample.job, sample.number).unwrap();
+            }
+            report.samples.push(sample.clone());
         }
-        report.samples.push(sample);
+        if last(&event) {
+            return;
+        }
     }
 }
 
@@ -116,20 +118,25 @@ async fn a_session_cut_in_mid_sample_loses_and_doubles_nothing() {
     site.fleet.wait_enrolled(PATIENCE).await.unwrap();
     site.run(&["w0"], &job(1, 1, fill())).await;
 
-    site.prepare(&["w0"], &job(2, 1, load(1, 7))).await;
+    site.prepare(&["w0"], &job(2, 1, load(1, 10))).await;
     site.fleet.start_all(2, &["w0"], LEAD).await.unwrap();
     let mut report = Report::default();
     for cut_after in [1, 3] {
-        samples_until(&mut site, cut_after, &mut report).await;
-        way.close();
-        site.event_where(|event| matches!(event, FleetEvent::Disconnected { .. }).then_some(())).await;
+        let enough =
+            |event: &FleetEvent| matches!(event, FleetEvent::Sample { sample, .. } if sample.number >= cut_after);
+        samples_until(&mut site, &mut report, enough).await;
+        // A second or more of samples is sent and never arrives.
+        way.set(State::Deaf);
         tokio::time::sleep(Duration::from_millis(1_300)).await;
-        way.reopen();
+        way.set(State::Closed);
+        samples_until(&mut site, &mut report, |event| matches!(event, FleetEvent::Disconnected { .. })).await;
+        tokio::time::sleep(Duration::from_millis(1_300)).await;
+        way.set(State::Open);
     }
     let mut rest = site.collect(2, 1).await.remove("w0").unwrap();
     report.samples.append(&mut rest.samples);
     report.finished = rest.finished;
-    assert_whole(&report, 1, 7);
+    assert_whole(&report, 1, 10);
     let history = site.fleet.clock_history("w0").unwrap();
     assert!(history.len() >= 4, "measured at each session and at each start: {history:?}");
 }
@@ -146,9 +153,9 @@ async fn a_worker_cut_off_until_after_its_end_delivers_then() {
     site.fleet.start_all(2, &["w0"], LEAD).await.unwrap();
     // The start is on its way before the cut; a probe's reply shows that it has arrived.
     site.fleet.probe("w0").await.unwrap();
-    way.close();
+    way.set(State::Closed);
     tokio::time::sleep(LEAD + Duration::from_secs(4)).await;
-    way.reopen();
+    way.set(State::Open);
     let report = site.collect(2, 1).await.remove("w0").unwrap();
     assert_eq!(report.cuts, 1);
     assert_whole(&report, 0, 2);

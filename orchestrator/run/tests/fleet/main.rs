@@ -6,5 +6,6 @@ mod agents;
 mod enrolment;
 mod faults;
 mod jobs;
+mod orchestrators;
 mod peer;
 mod sessions;

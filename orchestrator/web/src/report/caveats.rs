@@ -6,6 +6,10 @@ use super::plan_view::PlanView;
 use super::series::gaps;
 use crate::format::{self, Marks};
 
+/// Where the case does not say it itself.
+const UNWRITTEN: &str = "The plan allows reads of bytes that were never written (read_unwritten): \
+    storage may answer them without touching a device.";
+
 /// Which figures of a case a caveat concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -97,11 +101,15 @@ pub(crate) fn of_case(case: &Case, plan: &PlanView, notes: &mut Notes) -> Caveat
     if let Some(errors) = case.ops.all.as_ref().map(|op| op.errors).filter(|errors| *errors > 0) {
         out.badges.push(format!("{} {}", format::count(errors), if errors == 1 { "error" } else { "errors" }));
     }
+    if let Some(steady) = case.steady_state.as_ref().filter(|steady| steady.verdict == "not-achieved") {
+        let reason = steady.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        add(Scope::Case, format!("{name}: no steady state at the end of preconditioning{reason}"));
+        out.badges.push("not steady".to_owned());
+    }
     if plan.read_unwritten && plan.initialise.as_deref() == Some("none") && case.read_percent > 0 {
-        add(
-            Scope::Read,
-            "The plan allows reads of bytes that were never written (read_unwritten): an array may answer them without touching a medium.".to_owned(),
-        );
+        if !case.warnings.iter().any(|warning| warning.contains("never written")) {
+            add(Scope::Read, UNWRITTEN.to_owned());
+        }
         out.badges.push("reads of unwritten bytes".to_owned());
     }
     for warning in &case.warnings {

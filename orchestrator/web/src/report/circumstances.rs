@@ -1,6 +1,6 @@
 //! Under which circumstances the figures came about: the fill of each footprint and the window of each case.
 
-use analysis::export::{Case, Op};
+use analysis::export::{Case, Op, SteadyState};
 
 use super::view::{Source, case_anchor};
 use crate::format::{self, Marks, Num, Time};
@@ -27,6 +27,9 @@ pub(crate) struct WindowRow {
     pub(crate) started: Option<Time>,
     pub(crate) window: Num,
     pub(crate) workers: String,
+    pub(crate) steady: String,
+    /// Range of the last rounds and excursion of their trend, percent of their mean.
+    pub(crate) steady_figures: Option<String>,
     pub(crate) skew: Num,
     pub(crate) drift: Num,
     pub(crate) unfinished: String,
@@ -51,7 +54,7 @@ fn fill_row(case: &Case) -> FillRow {
         region: format::bytes(case.region_bytes),
         bytes: fill.map_or_else(|| "nothing".to_owned(), |fill| format::bytes(fill.bytes)),
         exact_bytes: fill.map(|fill| format::count(fill.bytes)).unwrap_or_default(),
-        seconds: fill.map_or_else(Num::missing, |fill| format::seconds(fill.seconds)),
+        seconds: fill.map_or_else(Num::missing, |fill| format::elapsed(fill.seconds)),
         mib_per_s: rate.map_or_else(Num::missing, format::mib_per_s),
         verified: fill.map_or_else(|| "–".to_owned(), |fill| format::count(fill.verified_blocks)),
         filled: fill.is_some(),
@@ -77,6 +80,8 @@ fn window_row(source: &Source<'_>, index: usize, case: &Case) -> WindowRow {
         started: case.started.map(Time),
         window: format::seconds(case.window_seconds),
         workers: format!("{} of {}", case.workers.measured, case.workers.expected),
+        steady: case.steady_state.as_ref().map_or_else(|| "–".to_owned(), |steady| steady.verdict.replace('-', " ")),
+        steady_figures: case.steady_state.as_ref().and_then(steady_figures),
         skew: us(case.start_skew_us),
         drift: us(case.clock_drift_us),
         unfinished: format::count(case.unfinished.count),
@@ -85,4 +90,9 @@ fn window_row(source: &Source<'_>, index: usize, case: &Case) -> WindowRow {
         over_range: sum(|op| op.over_range),
         marks: source.caveats[index].marks("all"),
     }
+}
+
+fn steady_figures(steady: &SteadyState) -> Option<String> {
+    let (range, excursion) = (steady.range_percent?, steady.excursion_percent?);
+    Some(format!("range {range:.1} %, trend {excursion:.1} %"))
 }

@@ -14,7 +14,8 @@ pub(crate) struct Glance {
 pub(crate) struct GlanceRow {
     pub(crate) workload: String,
     pub(crate) profile: String,
-    pub(crate) anchor: String,
+    /// Of its section, if it has one.
+    pub(crate) anchor: Option<String>,
     pub(crate) cells: Vec<GlanceCell>,
 }
 
@@ -85,7 +86,7 @@ pub(crate) fn glance(source: &Source<'_>) -> Glance {
         GlanceRow {
             workload: workload.clone(),
             profile: source.cases_of(workload).first().map(|(_, case)| profile(case)).unwrap_or_default(),
-            anchor: workload_anchor(source, workload),
+            anchor: (!source.cases_of(workload).is_empty()).then(|| workload_anchor(source, workload)),
             cells,
         }
     });
@@ -96,7 +97,7 @@ fn glance_cell(source: &Source<'_>, workload: &str, bytes: u64) -> GlanceCell {
     let Some((index, case)) = source.case(workload, bytes) else {
         return GlanceCell {
             figures: None,
-            badges: vec!["not measured".to_owned()],
+            badges: vec![source.not_measured().to_owned()],
             marks: Marks::default(),
             base_marks: Marks::default(),
         };
@@ -176,7 +177,7 @@ pub(crate) fn figures(source: &Source<'_>) -> Vec<FigureGroup> {
             .iter()
             .flat_map(|(bytes, label)| match source.case(workload, *bytes) {
                 Some((index, case)) => case_rows(source, index, case),
-                None => vec![missing_row(label, vec!["not measured".to_owned()], Marks::default())],
+                None => vec![missing_row(label, vec![source.not_measured().to_owned()], Marks::default())],
             })
             .collect(),
     };

@@ -48,8 +48,46 @@ impl PlanView {
     }
 }
 
+/// The environment: what is short, and each long list (the workers) by itself.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct EnvironmentView {
+    /// `path`, `value`.
+    pub(crate) rows: Vec<(String, String)>,
+    pub(crate) lists: Vec<EnvironmentList>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct EnvironmentList {
+    pub(crate) name: String,
+    pub(crate) count: usize,
+    /// `path`, `value`; a path starts with the place in the list, from 1.
+    pub(crate) rows: Vec<(String, String)>,
+}
+
+impl EnvironmentView {
+    pub(crate) fn of(environment: &Value) -> Self {
+        let Some(fields) = environment.as_object() else {
+            return Self { rows: flatten(environment), lists: Vec::new() };
+        };
+        let mut out = Self::default();
+        for (name, value) in fields {
+            match value.as_array().filter(|items| items.iter().any(Value::is_object)) {
+                Some(items) => {
+                    out.lists.push(EnvironmentList { name: name.clone(), count: items.len(), rows: flatten(value) });
+                }
+                None => flatten_into(name, value, &mut out.rows),
+            }
+        }
+        out
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.lists.is_empty()
+    }
+}
+
 /// A nested value as `path`, `value` rows.
-pub(crate) fn flatten(value: &Value) -> Vec<(String, String)> {
+fn flatten(value: &Value) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     flatten_into("", value, &mut rows);
     rows
@@ -93,6 +131,16 @@ mod tests {
         );
         let expect = [("cpu.count", "2"), ("flags", "A, B"), ("kernel", "6.1"), ("workers.1.id", "1")];
         assert_eq!(rows, expect.map(|(path, value)| (path.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn long_lists_stand_by_themselves() {
+        let view =
+            EnvironmentView::of(&json!({"kernel": "6.1", "workers": [{"name": "a"}, {"name": "b"}], "cpus": [0, 1]}));
+        assert_eq!(view.rows, [("cpus".to_owned(), "0, 1".to_owned()), ("kernel".to_owned(), "6.1".to_owned())]);
+        assert_eq!((view.lists.len(), view.lists[0].count), (1, 2));
+        assert_eq!(view.lists[0].rows[1], ("2.name".to_owned(), "b".to_owned()));
+        assert!(EnvironmentView::of(&Value::Null).is_empty());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::cases::{WorkloadSection, workloads};
 use super::caveats::{Caveats, Notes, of_case};
 use super::circumstances::{FillRow, WindowRow, fills, windows};
 use super::figures::{FigureGroup, Glance, figures, glance};
-use super::plan_view::{PlanView, flatten};
+use super::plan_view::{EnvironmentView, PlanView};
 use crate::format::{self, LatencyUnit, Time};
 
 /// A report.
@@ -24,7 +24,7 @@ pub(crate) struct ReportView {
     pub(crate) fills: Vec<FillRow>,
     pub(crate) windows: Vec<WindowRow>,
     pub(crate) plan_yaml: String,
-    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) environment: EnvironmentView,
     pub(crate) events: Vec<EventRow>,
 }
 
@@ -90,7 +90,7 @@ impl ReportView {
             fills: fills(&source),
             windows: windows(&source),
             plan_yaml: export.run.plan_yaml.clone(),
-            environment: flatten(&export.run.environment),
+            environment: EnvironmentView::of(&export.run.environment),
             events: events(export),
         })
     }
@@ -107,6 +107,12 @@ impl<'a> Source<'a> {
 
     pub(crate) fn case(&self, workload: &str, footprint_bytes: u64) -> Option<(usize, &'a Case)> {
         self.cases_of(workload).into_iter().find(|(_, case)| case.footprint_bytes == footprint_bytes)
+    }
+
+    /// What stands in the place of a case that is not there.
+    pub(crate) fn not_measured(&self) -> &'static str {
+        let run = &self.export.run;
+        if verdict(&run.state, run.complete).1 == "busy" { "not yet measured" } else { "not measured" }
     }
 
     /// The case of the run's smallest footprint, which the ratios of a workload refer to.

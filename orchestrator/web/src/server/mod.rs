@@ -83,8 +83,8 @@ pub async fn serve<S: RunSource>(
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
     let asked = async move {
         shutdown.await;
-        // The receiver lives as long as this future: a failed send means that nobody waits.
-        let _ = stopping.send(());
+        // A failed send means that the server ended by itself and nobody waits.
+        stopping.send(()).unwrap_or_default();
     };
     let server = axum::serve(listener, router(source, hosts)).with_graceful_shutdown(asked).into_future();
     let bound = async move {

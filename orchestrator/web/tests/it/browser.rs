@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use analysis::export::Export;
 use web::{AllowedHosts, Progress};
 
-use crate::router::{ID, Runs};
+use crate::router::ID;
 use crate::samples;
+use crate::source::Runs;
 
 /// A page takes a few seconds; a browser that hangs is killed.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -67,6 +67,7 @@ fn an_incomplete_run_is_unmistakable_and_its_figures_are_marked() {
         "has no O_DIRECT",
         "3 of 4 workers",
         "37 errors",
+        "32k-sequential-read, 512GiB: no steady state at the end of preconditioning: the rounds range over 31.0 %",
         "4k-random-write, 512GiB: 37 writes failed or were short",
         "worker-3 was lost 171 s after the start of the sample",
         "75 of the 240 seconds of the sample lack a worker",
@@ -108,6 +109,7 @@ fn what_was_not_measured_is_said_to_be_so() {
 fn a_running_run_says_that_it_has_not_ended() {
     let text = text(&body(&samples::running()));
     assert!(text.contains("This run has not ended") && text.contains("Finished not yet"), "{text}");
+    assert!(text.contains("not yet measured") && !text.contains("not measured"));
 }
 
 #[test]
@@ -145,6 +147,16 @@ fn no_name_breaks_out() {
         assert!(text.contains(&format!("{prefix}{escaped}")), "{prefix}");
     }
     assert!(!html.contains(HOSTILE));
+}
+
+#[test]
+fn every_link_within_the_page_has_its_target_once() {
+    for export in [samples::demo(), samples::incomplete(), samples::cancelled(), samples::empty(), samples::hostile()] {
+        let body = body(&export);
+        for target in body.split("href=\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+            assert_eq!(body.matches(&format!("id=\"{target}\"")).count(), 1, "{target} in {}", export.run.name);
+        }
+    }
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! IOPS = count / seconds, Little's law), and the same call gives the same export.
 
 use analysis::export::{
-    Case, Event, Export, FORMAT, Fill, Latency, Op, Ops, PerDisk, PerWorker, Run, Second, SecondOp, Unfinished,
-    WorkerCount,
+    Case, Event, Export, FORMAT, Fill, Latency, Op, Ops, PerDisk, PerWorker, Run, Second, SecondOp, SteadyState,
+    Unfinished, WorkerCount,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -88,8 +88,14 @@ pub(crate) fn incomplete() -> Export {
         "The file system of /srv/disks has no O_DIRECT: reads and writes go through this machine's page cache."
             .to_owned(),
     ];
-    export.run.events.push(event(export.run.started, 900, "error", "worker-3 is lost: no message for 10 s"));
+    export.run.events.insert(2, event(export.run.started, 900, "error", "worker-3 is lost: no message for 10 s"));
     lose_a_worker(&mut export.cases[7]);
+    export.cases[8].steady_state = Some(SteadyState {
+        verdict: "not-achieved".to_owned(),
+        reason: Some("the rounds range over 31.0 % of their mean; at most 20 % is steady".to_owned()),
+        range_percent: Some(31.0),
+        ..steady(shape.precondition, 20_000.0)
+    });
     let failed = &mut export.cases[6];
     for op in [&mut failed.ops.write, &mut failed.ops.all].into_iter().flatten() {
         op.errors = 37;
@@ -131,6 +137,7 @@ pub(crate) fn cancelled() -> Export {
     last.clock_drift_us = None;
     last.unfinished = Unfinished { count: 0, oldest_us: None };
     last.workers.measured = 0;
+    last.steady_state = None;
     export
 }
 
@@ -214,7 +221,7 @@ pub(crate) fn hostile() -> Export {
 
 /// A complete run of the five workloads on each footprint.
 pub(crate) fn build(name: &str, shape: &Shape) -> Export {
-    let started: Timestamp = "2026-11-30T08:15:00Z".parse().unwrap();
+    let started: Timestamp = "2026-11-30T08:15:00Z".parse().expect("a time");
     let case_seconds = i64::from(shape.precondition + shape.sample);
     let mut at = 30;
     let mut cases = Vec::new();
@@ -225,9 +232,9 @@ pub(crate) fn build(name: &str, shape: &Shape) -> Export {
         let new = effective - filled;
         filled = effective;
         let fill_seconds = new as f64 / (shape.speed * 32_768.0 * 0.25);
-        at += fill_seconds.ceil() as i64 + 5;
+        at += whole(fill_seconds.ceil()).cast_signed() + 5;
         for (index, workload) in WORKLOADS.iter().enumerate() {
-            let mut random = Random(bytes ^ (index as u64 + 1) * 7919);
+            let mut random = Random(bytes ^ ((index as u64 + 1) * 7919));
             let mut case = case(shape, workload, *slower, &mut random);
             case.footprint = (*label).to_owned();
             case.footprint_bytes = *bytes;
@@ -358,10 +365,27 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
         },
         seconds: seconds(shape.sample, iops, workload, outstanding, 1.0, random),
         precondition_seconds: seconds(shape.precondition, iops, workload, outstanding, 0.8, random),
+        steady_state: Some(steady(shape.precondition, iops)),
         ops,
         per_worker,
         per_disk,
         warnings: Vec::new(),
+    }
+}
+
+/// Rounds that rise by 2 % each; too short a preconditioning has none.
+fn steady(precondition: u32, iops: f64) -> SteadyState {
+    let evaluated = precondition >= 50;
+    let round_iops: Vec<f64> =
+        if evaluated { [0.96, 0.98, 1.0, 1.02, 1.04].map(|share| share * iops).to_vec() } else { Vec::new() };
+    SteadyState {
+        verdict: if evaluated { "achieved" } else { "not-evaluated" }.to_owned(),
+        reason: (!evaluated).then(|| "preconditioning is shorter than five rounds of 10 s".to_owned()),
+        round_seconds: (precondition / 10).max(10),
+        mean_iops: evaluated.then_some(iops),
+        range_percent: evaluated.then_some(8.0),
+        excursion_percent: evaluated.then_some(8.0),
+        round_iops,
     }
 }
 
@@ -377,7 +401,7 @@ fn ops(iops: f64, window: f64, workload: &Workload, outstanding: f64, random: &m
 }
 
 fn op(iops: f64, window: f64, block: u64, mean_us: f64, random: &mut Random) -> Op {
-    let count = (iops * window).round() as u64;
+    let count = whole(iops * window);
     let bytes = count * block;
     let at = |factor: f64, random: &mut Random| mean_us * random.around(factor, 0.06);
     let p50 = at(0.85, random);
@@ -432,6 +456,11 @@ fn seconds(
             Second { t, read: part(reads), write: part(1.0 - reads) }
         })
         .collect()
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "samples are positive and small")]
+fn whole(value: f64) -> u64 {
+    value.round() as u64
 }
 
 /// xorshift64*: the same numbers in each run.

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail the test")]
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
+pub(crate) mod fuse;
+pub(crate) mod loop_device;
+
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -92,4 +95,11 @@ pub(crate) fn run_whole(job: Job) -> Ran {
     let ran = run(job);
     assert!(ran.outcome.complete, "{:?}", ran.outcome.reason);
     ran
+}
+
+/// Memory of this process that is in RAM, bytes.
+pub(crate) fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }

@@ -1,0 +1,230 @@
+//! Creating a worker's VM, and its power.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::step::{self, Came, Step, now};
+use super::vm::{self, VmConfig, VmRecord, VolumeRecord, kinds};
+use super::{Proxmox, cluster};
+use crate::{CreatedDisk, CreatedWorker, HypervisorError, Intent, Journal, WorkerSpec};
+
+/// VMIDs tried for one worker while other clients take those that were free.
+const MAX_VMIDS_TRIED: u32 = 32;
+
+/// What to do with a VM's power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Power {
+    On,
+    Off,
+}
+
+impl Proxmox {
+    pub(super) async fn create_vm(
+        &self,
+        spec: &WorkerSpec,
+        journal: &dyn Journal,
+    ) -> Result<CreatedWorker, HypervisorError> {
+        let wrong = |problem: &str| HypervisorError::Unexpected(format!("worker {}: {problem}", spec.name));
+        if let Some(problem) = vm::problem(spec) {
+            return Err(wrong(&problem));
+        }
+        let node = spec.host.clone().ok_or_else(|| wrong("no host was chosen for it"))?;
+        let iso = spec.image.clone().ok_or_else(|| wrong("no image was uploaded for it"))?;
+        let _leave = self.gate.enter(&node, Some(&self.settings.storage)).await;
+        for _ in 0..MAX_VMIDS_TRIED {
+            let vmid = self.vmids.take(&self.client).await?;
+            let record = VmRecord {
+                vmid,
+                node: node.clone(),
+                storage: self.settings.storage.clone(),
+                name: vm::name_of(&self.settings.name_prefix, spec),
+                mac: vm::mac_of(&spec.uuid),
+                spec: spec.clone(),
+                at: now(),
+            };
+            match self.try_create(&record, &iso, journal).await? {
+                Some(worker) => return Ok(worker),
+                None => tracing::info!(vmid, "another client took this VMID; trying the next"),
+            }
+        }
+        Err(HypervisorError::Place {
+            words: format!(
+                "worker {}: each of {MAX_VMIDS_TRIED} VMIDs was taken by others before its VM was created",
+                spec.name
+            ),
+            advice: "set target.vmids to a range that nobody else uses".into(),
+        })
+    }
+
+    /// None where the VMID is another's.
+    async fn try_create(
+        &self,
+        record: &VmRecord,
+        iso: &str,
+        journal: &dyn Journal,
+    ) -> Result<Option<CreatedWorker>, HypervisorError> {
+        let step = Step {
+            intent: intent(kinds::CREATE, &record.vmid.to_string(), json!(record)),
+            method: Method::POST,
+            path: vec!["nodes", &record.node, "qemu"],
+            form: vm::create_form(record, &self.settings, iso),
+            node: &record.node,
+            vmid: record.vmid,
+            task: "qmcreate",
+            already: "already exists",
+        };
+        let (id, came) = step::perform(&self.client, &self.known, &step, journal).await?;
+        match came {
+            Came::Well { warnings } => self.made(id, record, warnings, journal).await.map(Some),
+            // Ours where an earlier sending of the same call did it and its answer was lost.
+            Came::Already(_) if self.agrees(record).await? => {
+                self.made(id, record, Vec::new(), journal).await.map(Some)
+            }
+            Came::Already(error) => {
+                journal.outcome(id, false, json!({ "refused": true, "error": error.to_string() })).await?;
+                Ok(None)
+            }
+            Came::Refused(error) => {
+                journal.outcome(id, false, json!({ "refused": true, "error": error.to_string() })).await?;
+                self.vmids.give_back(record.vmid).await;
+                Err(named(&record.spec.name, error))
+            }
+            Came::Failed(failure) => {
+                journal.outcome(id, false, json!({ "error": failure.to_string() })).await?;
+                Err(named(&record.spec.name, failure.into()))
+            }
+            Came::Unknown(error) => Err(named(&record.spec.name, error)),
+        }
+    }
+
+    async fn agrees(&self, record: &VmRecord) -> Result<bool, HypervisorError> {
+        let config = cluster::config(&self.client, &record.node, record.vmid).await?;
+        Ok(config.is_some_and(|config| vm::disagreement(&record.mark(), &config).is_none()))
+    }
+
+    /// Reads the VM back and records its volumes. What does not read back as asked is an error, and teardown finds it by its mark.
+    async fn made(
+        &self,
+        id: i64,
+        record: &VmRecord,
+        warnings: Vec<String>,
+        journal: &dyn Journal,
+    ) -> Result<CreatedWorker, HypervisorError> {
+        let config = cluster::config(&self.client, &record.node, record.vmid).await?;
+        let read = config.ok_or_else(|| format!("VM {} is gone right after it was created", record.vmid));
+        match read.and_then(|config| read_back(record, &config)) {
+            Ok(volumes) => {
+                journal.outcome(id, true, json!({ "volumes": volumes, "warnings": warnings })).await?;
+                Ok(worker_of(record, &volumes, warnings))
+            }
+            Err(problem) => {
+                journal.outcome(id, false, json!({ "error": problem })).await?;
+                Err(named(&record.spec.name, HypervisorError::Unexpected(problem)))
+            }
+        }
+    }
+
+    pub(super) async fn power(
+        &self,
+        worker: &CreatedWorker,
+        power: Power,
+        journal: &dyn Journal,
+    ) -> Result<(), HypervisorError> {
+        let wrong = |what: &str| HypervisorError::Unexpected(format!("worker {}: {what}", worker.spec.name));
+        let vmid: u32 = worker.id.parse().map_err(|_| wrong("its id is not a VMID"))?;
+        let put_on = worker.spec.host.as_deref().ok_or_else(|| wrong("it has no host"))?;
+        // Somebody may have moved it since it was started.
+        let node = match power {
+            Power::On => put_on.to_owned(),
+            Power::Off => self.node_of(vmid).await?.unwrap_or_else(|| put_on.to_owned()),
+        };
+        let _leave = self.gate.enter(&node, Some(&self.settings.storage)).await;
+        self.switch(vmid, &node, &worker.spec.uuid, power, journal)
+            .await
+            .map_err(|error| named(&worker.spec.name, error))
+    }
+
+    async fn node_of(&self, vmid: u32) -> Result<Option<String>, HypervisorError> {
+        let guests = cluster::guests(&self.client).await?;
+        Ok(guests.into_iter().find(|guest| guest.guest_id() == Some(vmid)).and_then(|guest| guest.node))
+    }
+
+    /// Starts or stops a VM. The caller has leave.
+    pub(super) async fn switch(
+        &self,
+        vmid: u32,
+        node: &str,
+        uuid: &str,
+        power: Power,
+        journal: &dyn Journal,
+    ) -> Result<(), HypervisorError> {
+        let id_text = vmid.to_string();
+        let (kind, action, task, already) = match power {
+            Power::On => (kinds::START, "start", "qmstart", "already running"),
+            Power::Off => (kinds::STOP, "stop", "qmstop", "not running"),
+        };
+        let step = Step {
+            intent: intent(kind, &id_text, json!({ "vmid": vmid, "node": node, "uuid": uuid, "at": now() })),
+            method: Method::POST,
+            path: vec!["nodes", node, "qemu", &id_text, "status", action],
+            form: Vec::new(),
+            node,
+            vmid,
+            task,
+            already,
+        };
+        let (id, came) = step::perform(&self.client, &self.known, &step, journal).await?;
+        match came {
+            Came::Well { warnings } => journal.outcome(id, true, json!({ "warnings": warnings })).await?,
+            Came::Already(error) => journal.outcome(id, true, json!({ "already": error.to_string() })).await?,
+            Came::Refused(error) => {
+                journal.outcome(id, false, json!({ "error": error.to_string() })).await?;
+                return Err(error);
+            }
+            Came::Failed(failure) => {
+                journal.outcome(id, false, json!({ "error": failure.to_string() })).await?;
+                return Err(failure.into());
+            }
+            Came::Unknown(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn intent(kind: &str, object: &str, details: Value) -> Intent {
+    Intent { kind: kind.into(), effect: kinds::effect(kind), object: object.into(), details }
+}
+
+/// The recorded volumes of a VM that reads back as it was asked for.
+pub(super) fn read_back(record: &VmRecord, config: &VmConfig) -> Result<Vec<VolumeRecord>, String> {
+    if let Some(problem) = vm::disagreement(&record.mark(), config) {
+        return Err(format!("VM {} on {} is not as it was created: {problem}", record.vmid, record.node));
+    }
+    vm::made_volumes(record, config)
+}
+
+/// A created worker from what was recorded of it.
+pub(super) fn worker_of(record: &VmRecord, volumes: &[VolumeRecord], warnings: Vec<String>) -> CreatedWorker {
+    let disk = |volume: &VolumeRecord| CreatedDisk {
+        serial: volume.serial.clone(),
+        size_bytes: volume.size_bytes,
+        path: None,
+    };
+    CreatedWorker {
+        spec: record.spec.clone(),
+        disks: volumes.iter().map(disk).collect(),
+        id: record.vmid.to_string(),
+        mac: Some(record.mac.clone()),
+        warnings,
+    }
+}
+
+fn named(worker: &str, error: HypervisorError) -> HypervisorError {
+    match error {
+        HypervisorError::Place { words, advice } => {
+            HypervisorError::Place { words: format!("worker {worker}: {words}"), advice }
+        }
+        HypervisorError::Unexpected(text) => HypervisorError::Unexpected(format!("worker {worker}: {text}")),
+        other => other,
+    }
+}

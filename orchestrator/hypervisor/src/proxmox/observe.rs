@@ -1,0 +1,91 @@
+//! Looking at workers and hosts while a case runs: one cluster-wide read an interval, not one a VM.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::error::CallError;
+use super::types::{CephStatus, NodeHistory, Resource};
+use super::{Proxmox, cluster};
+use crate::{CreatedWorker, HostLoad, HostSample, HypervisorError, Observed, StorageHealth, WorkerState};
+
+impl Proxmox {
+    pub(super) async fn observe_vms(&self, workers: &[CreatedWorker]) -> Result<Vec<Observed>, HypervisorError> {
+        let guests = by_id(cluster::guests(&self.client).await?);
+        Ok(workers.iter().map(|worker| observed(worker, &guests)).collect())
+    }
+
+    pub(super) async fn host_sample(&self, workers: &[CreatedWorker]) -> Result<HostSample, HypervisorError> {
+        let resources = cluster::resources(&self.client).await?;
+        let nodes: Vec<Resource> = resources.iter().filter(|resource| resource.kind == "node").cloned().collect();
+        let in_use = nodes_in_use(workers, &by_id(resources));
+        let nodes = nodes.into_iter().filter(|node| node.node.as_ref().is_some_and(|name| in_use.contains(name)));
+        let mut hosts: Vec<HostLoad> =
+            futures_util::future::join_all(nodes.map(|node| self.host_load(node))).await.into_iter().collect();
+        hosts.sort_by(|a, b| a.host.cmp(&b.host));
+        let storage_health = match self.ceph_status().await {
+            Ok(status) => Some(health_of(&status)),
+            // Not a Ceph cluster, or one that does not answer: the guard tells which.
+            Err(_) => None,
+        };
+        Ok(HostSample { hosts, storage_health })
+    }
+
+    async fn host_load(&self, node: Resource) -> HostLoad {
+        let host = node.node.clone().unwrap_or_default();
+        // PVE keeps I/O pressure in its history only, a point a minute.
+        let path = ["nodes", &host, "rrddata"];
+        let history = self.client.get::<Vec<NodeHistory>>(&path, &[("timeframe", "hour"), ("cf", "AVERAGE")]).await;
+        let points = history.unwrap_or_default();
+        let last = |field: fn(&NodeHistory) -> Option<f64>| points.iter().rev().find_map(field);
+        HostLoad {
+            cpu: node.cpu,
+            memory_used_bytes: node.mem,
+            memory_bytes: node.maxmem,
+            io_pressure_percent: last(|point| point.pressureiosome.or(point.pressureiofull)),
+            io_wait: last(|point| point.iowait),
+            host,
+        }
+    }
+
+    pub(super) async fn ceph_status(&self) -> Result<CephStatus, CallError> {
+        self.client.get(&["cluster", "ceph", "status"], &[]).await
+    }
+}
+
+pub(super) fn by_id(resources: Vec<Resource>) -> BTreeMap<u32, Resource> {
+    resources.into_iter().filter_map(|guest| Some((guest.guest_id()?, guest))).collect()
+}
+
+/// Nodes that workers are on now, or were put on where the cluster does not show them.
+pub(super) fn nodes_in_use(workers: &[CreatedWorker], guests: &BTreeMap<u32, Resource>) -> BTreeSet<String> {
+    let node = |worker: &CreatedWorker| {
+        let guest = worker.id.parse::<u32>().ok().and_then(|id| guests.get(&id));
+        guest.and_then(|guest| guest.node.clone()).or_else(|| worker.spec.host.clone())
+    };
+    workers.iter().filter_map(node).collect()
+}
+
+fn observed(worker: &CreatedWorker, guests: &BTreeMap<u32, Resource>) -> Observed {
+    let Some(guest) = worker.id.parse::<u32>().ok().and_then(|id| guests.get(&id)) else {
+        return Observed { state: WorkerState::Ended(format!("VM {} is gone", worker.id)), host: None };
+    };
+    let state = match guest.status.as_deref() {
+        Some("running") => WorkerState::Running,
+        None | Some("unknown") => WorkerState::Unknown,
+        Some(status) => WorkerState::Ended(format!("VM {} is {status}", worker.id)),
+    };
+    Observed { state, host: guest.node.clone() }
+}
+
+pub(super) fn health_of(status: &CephStatus) -> StorageHealth {
+    let mut checks: Vec<String> = status.health.checks.keys().cloned().collect();
+    checks.sort();
+    let map = &status.pgmap;
+    let scrubbing = map.pgs_by_state.iter().filter(|state| state.state_name.contains("scrubbing"));
+    StorageHealth {
+        status: status.health.status.clone(),
+        checks,
+        recovery_bytes_per_second: map.recovering_bytes_per_sec.unwrap_or(0),
+        displaced: map.degraded_ratio.unwrap_or(0.0) + map.misplaced_ratio.unwrap_or(0.0),
+        scrubbing: scrubbing.filter_map(|state| state.count).sum(),
+    }
+}

@@ -1,0 +1,394 @@
+//! Removing what a journal records: VMs, volumes that remain of them, images. Whatever does not agree is left alone and reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::create::{Power, intent};
+use super::error::CallError;
+use super::ledger::{Creation, Ledger, Upload, Vm};
+use super::recover::some_at_a_time;
+use super::step::{self, Came, MAX_SENDS, Step, now};
+use super::task::{self, Upid};
+use super::types::{Resource, Volume};
+use super::vm::{self, VmConfig, VolumeRecord, kinds};
+use super::{Proxmox, cluster};
+use crate::{HypervisorError, Journal, JournalEntry, LeftAlone};
+
+/// How far a volume's time of creation may be from its VM's task, seconds.
+const VOLUME_TIME_SLACK: u64 = 300;
+
+/// What became of a recorded VM.
+#[derive(Debug)]
+enum Fate {
+    /// It is not there (any more).
+    Gone,
+    /// It stays, and why.
+    Left(String),
+}
+
+impl Proxmox {
+    pub(super) async fn tear_down(
+        &self,
+        recorded: &[JournalEntry],
+        journal: &dyn Journal,
+    ) -> Result<Vec<LeftAlone>, HypervisorError> {
+        let (ledger, mut left) = self.settle(recorded, journal).await?;
+        left.extend(ledger.unreadable.iter().map(|(entry, why)| LeftAlone {
+            object: format!("journal entry {entry}"),
+            reason: format!("it cannot be read: {why}"),
+        }));
+        if ledger.vms.is_empty() && ledger.uploads.is_empty() {
+            return Ok(left);
+        }
+        let guests = cluster::guests(&self.client).await?;
+        let fates = ledger.vms.iter().map(|vm| self.remove_vm(vm, &guests, journal)).collect();
+        let fates = some_at_a_time(fates).await;
+        let mut gone = Vec::new();
+        let mut standing = BTreeSet::new();
+        for (vm, fate) in ledger.vms.iter().zip(fates) {
+            match fate? {
+                // Reported where its creation could not be told.
+                Fate::Left(_) if vm.creation == Creation::Open => {
+                    standing.insert(vm.record.spec.fleet.as_str());
+                }
+                Fate::Gone => gone.push(vm),
+                Fate::Left(reason) => {
+                    standing.insert(vm.record.spec.fleet.as_str());
+                    left.push(LeftAlone { object: describe(vm), reason });
+                }
+            }
+        }
+        self.remove_volumes(&gone, journal, &mut left).await?;
+        self.remove_images(&ledger, &standing, journal, &mut left).await?;
+        Ok(left)
+    }
+
+    async fn remove_vm(&self, vm: &Vm, guests: &[Resource], journal: &dyn Journal) -> Result<Fate, HypervisorError> {
+        match self.try_remove_vm(vm, guests, journal).await {
+            Ok(fate) => Ok(fate),
+            Err(error @ HypervisorError::Journal(_)) => Err(error),
+            Err(error) => Ok(Fate::Left(error.to_string())),
+        }
+    }
+
+    async fn try_remove_vm(
+        &self,
+        vm: &Vm,
+        guests: &[Resource],
+        journal: &dyn Journal,
+    ) -> Result<Fate, HypervisorError> {
+        if vm.creation == Creation::Open {
+            return Ok(Fate::Left("whether it was created cannot be told".into()));
+        }
+        let vmid = vm.record.vmid;
+        let guest = guests.iter().find(|guest| guest.guest_id() == Some(vmid));
+        // PVE takes some seconds to show a new VM in the cluster's list: its own node knows at once.
+        let node = guest.and_then(|guest| guest.node.as_deref()).unwrap_or(&vm.record.node);
+        if guest.is_some_and(|guest| guest.kind != "qemu") {
+            return Ok(foreign(vm, "a container has its VMID".into()));
+        }
+        let _leave = self.gate.enter(node, Some(&vm.record.storage)).await;
+        let Some(config) = cluster::config(&self.client, node, vmid).await? else { return Ok(Fate::Gone) };
+        if let Some(why) = vm::disagreement(&vm.record.mark(), &config) {
+            return Ok(foreign(vm, why));
+        }
+        if let Some(why) = obstacle(vm, &config) {
+            return Ok(Fate::Left(why));
+        }
+        if self.is_running(node, vmid).await? {
+            self.switch(vmid, node, &vm.record.spec.uuid, Power::Off, journal).await?;
+            // Stopping took its time: look again before what cannot be undone.
+            let Some(config) = cluster::config(&self.client, node, vmid).await? else { return Ok(Fate::Gone) };
+            if let Some(why) = vm::disagreement(&vm.record.mark(), &config).or_else(|| obstacle(vm, &config)) {
+                return Ok(Fate::Left(why));
+            }
+        }
+        self.destroy_vm(vm, node, journal).await
+    }
+
+    async fn is_running(&self, node: &str, vmid: u32) -> Result<bool, HypervisorError> {
+        let path = ["nodes", node, "qemu", &vmid.to_string(), "status", "current"];
+        let status: serde_json::Value = self.client.get(&path, &[]).await?;
+        Ok(status["status"] != "stopped")
+    }
+
+    async fn destroy_vm(&self, vm: &Vm, node: &str, journal: &dyn Journal) -> Result<Fate, HypervisorError> {
+        let vmid = vm.record.vmid;
+        let id_text = vmid.to_string();
+        let details = json!({ "vmid": vmid, "node": node, "uuid": vm.record.spec.uuid, "at": now() });
+        let step = Step {
+            intent: intent(kinds::DESTROY, &id_text, details),
+            method: Method::DELETE,
+            path: vec!["nodes", node, "qemu", &id_text],
+            // Never destroy-unreferenced-disks: it would free any volume of this id on any storage.
+            form: vec![("purge".into(), "1".into())],
+            node,
+            vmid,
+            task: "qmdestroy",
+            already: "does not exist",
+        };
+        let (id, came) = step::perform(&self.client, &self.known, &step, journal).await?;
+        match came {
+            Came::Well { warnings } => journal.outcome(id, true, json!({ "warnings": warnings })).await?,
+            Came::Already(error) => journal.outcome(id, true, json!({ "already": error.to_string() })).await?,
+            // Refused because an earlier sending did it, and a token has no privileges on what is gone.
+            Came::Refused(error) if matches!(cluster::config(&self.client, node, vmid).await, Ok(None)) => {
+                journal.outcome(id, true, json!({ "already": error.to_string() })).await?;
+            }
+            Came::Refused(error) => {
+                journal.outcome(id, false, json!({ "error": error.to_string() })).await?;
+                return Ok(Fate::Left(error.to_string()));
+            }
+            Came::Failed(failure) => {
+                journal.outcome(id, false, json!({ "error": failure.to_string() })).await?;
+                return Ok(Fate::Left(HypervisorError::from(failure).to_string()));
+            }
+            Came::Unknown(error) => return Ok(Fate::Left(error.to_string())),
+        }
+        self.vmids.give_back(vmid).await;
+        Ok(Fate::Gone)
+    }
+
+    /// Recorded volumes whose VM is gone: a destruction that met an error leaves some.
+    async fn remove_volumes(
+        &self,
+        gone: &[&Vm],
+        journal: &dyn Journal,
+        left: &mut Vec<LeftAlone>,
+    ) -> Result<(), HypervisorError> {
+        let mut by_place: BTreeMap<(&str, &str), Vec<&Vm>> = BTreeMap::new();
+        for vm in gone.iter().filter(|vm| vm.creation != Creation::Refused) {
+            by_place.entry((&vm.record.storage, &vm.record.node)).or_default().push(vm);
+        }
+        let mut looked_through: BTreeMap<&str, Vec<Volume>> = BTreeMap::new();
+        for ((storage, node), vms) in by_place {
+            let volumes = match looked_through.get(storage) {
+                Some(volumes) => volumes.clone(),
+                None => match self.list_volumes(node, storage).await {
+                    Ok((volumes, shared)) => {
+                        if shared {
+                            looked_through.insert(storage, volumes.clone());
+                        }
+                        volumes
+                    }
+                    Err(error) => {
+                        let object = format!("volumes of {} VMs on {storage} ({node})", vms.len());
+                        left.push(LeftAlone { object, reason: format!("they cannot be listed: {error}") });
+                        continue;
+                    }
+                },
+            };
+            for vm in vms {
+                self.remove_volumes_of(vm, &volumes, journal, left).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn list_volumes(&self, node: &str, storage: &str) -> Result<(Vec<Volume>, bool), HypervisorError> {
+        let shared = cluster::storage(&self.client, node, storage).await?.shared;
+        Ok((cluster::volumes(&self.client, node, storage, "images").await?, shared))
+    }
+
+    async fn remove_volumes_of(
+        &self,
+        vm: &Vm,
+        volumes: &[Volume],
+        journal: &dyn Journal,
+        left: &mut Vec<LeftAlone>,
+    ) -> Result<(), HypervisorError> {
+        let vmid = vm.record.vmid;
+        let of_id: Vec<&Volume> = volumes.iter().filter(|volume| volume.vmid == Some(u64::from(vmid))).collect();
+        if of_id.is_empty() {
+            return Ok(());
+        }
+        let recorded = match &vm.creation {
+            Creation::Made(volumes) => volumes.clone(),
+            _ => self.volumes_by_log(vm).await,
+        };
+        // Whoever has this VMID now owns what bears its number.
+        let guests = cluster::guests(&self.client).await?;
+        if guests.iter().any(|guest| guest.guest_id() == Some(vmid)) {
+            return Ok(());
+        }
+        for volume in of_id {
+            let Some(record) = recorded.iter().find(|record| record.volid == volume.volid) else { continue };
+            let object = format!("{} on {}", volume.volid, vm.record.node);
+            if let Some(reason) = not_recorded(record, volume, vm) {
+                left.push(LeftAlone { object, reason });
+            } else if let Err(error) = self.delete(&vm.record.node, &vm.record.storage, &volume.volid, journal).await {
+                match error {
+                    HypervisorError::Journal(_) => return Err(error),
+                    error => left.push(LeftAlone { object, reason: error.to_string() }),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Volumes that the log of our own creation task names: it ended half-way, so that no configuration tells.
+    async fn volumes_by_log(&self, vm: &Vm) -> Vec<VolumeRecord> {
+        let Some(Ok(upid)) = vm.upid.as_deref().map(str::parse::<Upid>) else { return Vec::new() };
+        let log = task::log(&self.client, &upid).await.unwrap_or_default();
+        log.iter().filter_map(|line| created_disk(line)).collect()
+    }
+
+    async fn remove_images(
+        &self,
+        ledger: &Ledger,
+        standing: &BTreeSet<&str>,
+        journal: &dyn Journal,
+        left: &mut Vec<LeftAlone>,
+    ) -> Result<(), HypervisorError> {
+        for upload in ledger.uploads.iter().filter(|upload| !upload.deleted) {
+            let object = format!("{} on {}", upload.record.volid, upload.record.node);
+            if standing.contains(upload.record.fleet.as_str()) {
+                left.push(LeftAlone { object, reason: "VMs of its fleet are left that boot from it".into() });
+                continue;
+            }
+            match self.remove_image(upload, journal).await {
+                Ok(None) => {}
+                Ok(Some(reason)) => left.push(LeftAlone { object, reason }),
+                Err(error @ HypervisorError::Journal(_)) => return Err(error),
+                Err(error) => left.push(LeftAlone { object, reason: error.to_string() }),
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove_image(&self, upload: &Upload, journal: &dyn Journal) -> Result<Option<String>, HypervisorError> {
+        let record = &upload.record;
+        let Some(found) = self.find_image(record).await? else { return Ok(None) };
+        if !record.is(&found) {
+            let size = found.size.unwrap_or(0);
+            return Ok(Some(format!(
+                "it has {size} bytes, {} were uploaded: another file took its place",
+                record.size_bytes
+            )));
+        }
+        self.delete(&record.node, &record.storage, &record.volid, journal).await?;
+        Ok(None)
+    }
+
+    /// Whether a volume is gone once a deletion without an answer had time to show its effect.
+    async fn went(&self, node: &str, volid: &str) -> Result<bool, CallError> {
+        tokio::time::sleep(self.client.timing().in_flight).await;
+        self.settle_tasks(node, "imgdel").await?;
+        self.is_gone(node, volid).await
+    }
+
+    pub(super) async fn is_gone(&self, node: &str, volid: &str) -> Result<bool, CallError> {
+        let storage = volid.split(':').next().unwrap_or_default();
+        let content = if volid.contains(":iso/") { "iso" } else { "images" };
+        let volumes = cluster::volumes(&self.client, node, storage, content).await?;
+        Ok(!volumes.iter().any(|volume| volume.volid == volid))
+    }
+
+    /// Deletes one volume by its name.
+    async fn delete(
+        &self,
+        node: &str,
+        storage: &str,
+        volid: &str,
+        journal: &dyn Journal,
+    ) -> Result<(), HypervisorError> {
+        let _leave = self.gate.enter(node, Some(storage)).await;
+        let details = json!({ "volid": volid, "node": node, "at": now() });
+        let id = journal.intent(intent(kinds::DELETE_VOLUME, volid, details)).await?;
+        let path = ["nodes", node, "storage", storage, "content", volid];
+        let mut sends = 1;
+        let deleted = loop {
+            match self.client.change::<Option<String>>(Method::DELETE, &path, &[]).await {
+                Ok(None) => break Ok(()),
+                Ok(Some(upid)) => {
+                    journal.task(id, json!({ "upid": upid })).await?;
+                    break self.await_task(&upid).await;
+                }
+                Err(error) if error.may_have_happened() => match self.went(node, volid).await {
+                    Ok(true) => break Ok(()),
+                    Ok(false) if sends < MAX_SENDS => sends += 1,
+                    _ => break Err(error.into()),
+                },
+                Err(error) => break Err(error.into()),
+            }
+        };
+        let error = deleted.as_ref().err().map(ToString::to_string);
+        journal.outcome(id, deleted.is_ok(), json!({ "error": error })).await?;
+        deleted
+    }
+}
+
+fn describe(vm: &Vm) -> String {
+    format!("VM {} ({}) on {}", vm.record.vmid, vm.record.name, vm.record.node)
+}
+
+/// A VM under a recorded id that is not the recorded one. Where ours was refused, was never made or is destroyed, it was to be expected.
+fn foreign(vm: &Vm, why: String) -> Fate {
+    if vm.destroyed || vm.creation == Creation::Refused { Fate::Gone } else { Fate::Left(why) }
+}
+
+/// What forbids to destroy a VM that is ours.
+fn obstacle(vm: &Vm, config: &VmConfig) -> Option<String> {
+    if let Some(lock) = &config.lock {
+        return Some(format!("it is locked ({lock}): another job works on it; when that has ended, clean up again"));
+    }
+    if config.protected {
+        return Some("somebody set its protection: remove that if the VM may go".into());
+    }
+    let strange = config.volumes.iter().find(|attached| {
+        let recorded = match &vm.creation {
+            Creation::Made(volumes) => volumes.iter().any(|volume| volume.volid == attached.volid),
+            _ => false,
+        };
+        // Moved to another storage by somebody, or made by a task whose outcome was lost: place and serial tell.
+        let asked = attached.slot.strip_prefix("scsi").and_then(|index| index.parse::<usize>().ok());
+        let asked = asked.and_then(|index| vm.record.spec.disks.get(index));
+        !recorded && asked.is_none_or(|disk| attached.serial.as_deref() != Some(&disk.serial))
+    })?;
+    Some(format!(
+        "its {} is {}, a volume that we did not make and that would go with it: detach it from the VM first",
+        strange.slot, strange.volid
+    ))
+}
+
+/// Why a volume under a recorded name is not the recorded one.
+fn not_recorded(record: &VolumeRecord, volume: &Volume, vm: &Vm) -> Option<String> {
+    if volume.size.is_some_and(|size| size != record.size_bytes) {
+        let size = volume.size.unwrap_or(0);
+        return Some(format!("it has {size} bytes, ours had {}: another volume took its name", record.size_bytes));
+    }
+    let upid = vm.upid.as_deref().and_then(|upid| upid.parse::<Upid>().ok())?;
+    let made = volume.ctime.filter(|made| *made > 0)?;
+    let earliest = upid.started.saturating_sub(VOLUME_TIME_SLACK);
+    // A creation may take long, and a volume's time may be that of its last write.
+    (made < earliest).then(|| "it is older than our VM was: another volume has its name".into())
+}
+
+/// `scsi0: successfully created disk 'STORAGE:NAME,…,size=10G'` in the log of a creation.
+fn created_disk(line: &str) -> Option<VolumeRecord> {
+    let (slot, rest) = line.split_once(": successfully created disk '")?;
+    let drive = rest.strip_suffix('\'')?;
+    let option = |name: &str| drive.split(',').find_map(|option| option.strip_prefix(name)?.strip_prefix('='));
+    Some(VolumeRecord {
+        slot: slot.trim().into(),
+        volid: drive.split(',').next()?.into(),
+        serial: option("serial").unwrap_or_default().into(),
+        size_bytes: vm::parse_size(option("size")?)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_of_a_creation_names_its_disks() {
+        let line = "scsi1: successfully created disk 'ceph:vm-90000-disk-1,backup=0,serial=w1-d2,size=10G'";
+        let volume = created_disk(line).unwrap();
+        assert_eq!((volume.volid.as_str(), volume.size_bytes), ("ceph:vm-90000-disk-1", 10 << 30));
+        assert_eq!((volume.slot.as_str(), volume.serial.as_str()), ("scsi1", "w1-d2"));
+        assert!(created_disk("transferred 1 GiB").is_none());
+    }
+}

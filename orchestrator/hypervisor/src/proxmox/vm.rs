@@ -1,0 +1,345 @@
+//! A worker's VM as PVE is told to make it, and as it reads back: pure functions.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::client::Form;
+use super::settings::{Aio, DiskOptions, Format, Settings};
+use crate::{Effect, WorkerSpec};
+
+/// Most data disks of a VM: `scsi0` to `scsi30`, a controller each with `virtio-scsi-single`.
+pub const MAX_DISKS: usize = 31;
+/// Longest serial that a SCSI disk of QEMU shows.
+pub const MAX_SERIAL_BYTES: usize = 20;
+/// Longest name of a VM, as of a DNS label.
+const MAX_NAME_BYTES: usize = 63;
+/// First words of the line that marks a VM as ours.
+const MARK: &str = "fourcorners-mark:";
+/// Tag of all VMs of ours.
+pub(super) const TAG: &str = "fourcorners";
+
+/// Bytes of a GiB: PVE allocates disks in these.
+pub const GIB: u64 = 1 << 30;
+
+/// Size that a data disk gets: rounded up to whole GiB, at least one.
+#[must_use]
+pub fn allocated_bytes(asked: u64) -> u64 {
+    asked.div_ceil(GIB).max(1).saturating_mul(GIB)
+}
+
+/// The ownership mark in a VM's description. It names the VMID and the UUID, so that a clone of ours does not count as ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mark {
+    pub(super) fleet: String,
+    pub(super) vmid: u32,
+    pub(super) uuid: String,
+}
+
+impl Mark {
+    fn line(&self) -> String {
+        format!("{MARK} fleet={} vmid={} uuid={}", self.fleet, self.vmid, self.uuid)
+    }
+
+    /// The mark in a description.
+    pub(super) fn find(description: &str) -> Option<Self> {
+        let line = description.lines().find_map(|line| line.trim().strip_prefix(MARK))?;
+        let field = |name: &str| {
+            line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
+        };
+        Some(Self { fleet: field("fleet")?, vmid: field("vmid")?.parse().ok()?, uuid: field("uuid")?.to_lowercase() })
+    }
+}
+
+/// All that identifies a VM that will exist.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct VmRecord {
+    pub(super) vmid: u32,
+    pub(super) node: String,
+    pub(super) storage: String,
+    pub(super) name: String,
+    pub(super) mac: String,
+    /// The worker as it was asked for.
+    pub(super) spec: WorkerSpec,
+    /// When the intent was written, Unix seconds on the orchestrator's clock.
+    pub(super) at: u64,
+}
+
+impl VmRecord {
+    pub(super) fn mark(&self) -> Mark {
+        Mark { fleet: self.spec.fleet.clone(), vmid: self.vmid, uuid: self.spec.uuid.to_lowercase() }
+    }
+}
+
+/// A data disk as it was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct VolumeRecord {
+    /// Place on the controller: `scsi0`.
+    pub(super) slot: String,
+    /// `STORAGE:NAME`.
+    pub(super) volid: String,
+    pub(super) serial: String,
+    pub(super) size_bytes: u64,
+}
+
+/// What a spec asks that no VM can give.
+pub(super) fn problem(spec: &WorkerSpec) -> Option<String> {
+    let serial_ok = |serial: &str| {
+        (1..=MAX_SERIAL_BYTES).contains(&serial.len())
+            && serial.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    };
+    if uuid::Uuid::parse_str(&spec.uuid).is_err() {
+        return Some(format!("uuid: found {:?}, expected a UUID", spec.uuid));
+    }
+    if spec.disks.is_empty() || spec.disks.len() > MAX_DISKS {
+        return Some(format!("disks: found {}, allowed are 1 to {MAX_DISKS}", spec.disks.len()));
+    }
+    let fleet_ok = spec.fleet.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    if spec.fleet.is_empty() || spec.fleet.len() > 40 || !fleet_ok {
+        return Some(format!("fleet: found {:?}, allowed are 1 to 40 letters, digits, - and _", spec.fleet));
+    }
+    let wrong = spec.disks.iter().find(|disk| !serial_ok(&disk.serial))?;
+    Some(format!("serial: found {:?}, allowed are 1 to {MAX_SERIAL_BYTES} letters, digits, -, _ and .", wrong.serial))
+}
+
+/// Address of a worker's network card: locally administered, from its UUID.
+pub(super) fn mac_of(uuid: &str) -> String {
+    let digest: [u8; 32] = Sha256::digest(uuid.to_lowercase().as_bytes()).into();
+    let tail = digest[..5].iter().map(|byte| format!(":{byte:02X}")).collect::<String>();
+    format!("02{tail}")
+}
+
+/// `PREFIX-FLEET-WORKER` as a DNS label.
+pub(super) fn name_of(prefix: &str, spec: &WorkerSpec) -> String {
+    let clean = |text: &str| text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect::<String>();
+    let (prefix, worker) = (clean(prefix), clean(&spec.name));
+    let room = MAX_NAME_BYTES.saturating_sub(prefix.len() + worker.len() + 2);
+    let fleet: String = clean(&spec.fleet).chars().take(room).collect();
+    let mut name = format!("{prefix}-{fleet}-{worker}");
+    name.truncate(MAX_NAME_BYTES);
+    name.trim_end_matches('-').to_owned()
+}
+
+/// Parameters of `POST /nodes/{node}/qemu`.
+pub(super) fn create_form(record: &VmRecord, settings: &Settings, iso: &str) -> Form {
+    let mut form: Form = Vec::new();
+    let mut put = |key: &str, value: String| form.push((key.to_owned(), value));
+    let spec = &record.spec;
+    put("vmid", record.vmid.to_string());
+    put("name", record.name.clone());
+    put("description", description(record));
+    put("tags", format!("{TAG};{}", fleet_tag(&spec.fleet)));
+    put("bios", "seabios".into());
+    put("ostype", "l26".into());
+    put("boot", "order=ide2".into());
+    put("ide2", format!("{iso},media=cdrom"));
+    put("cpu", "host".into());
+    put("sockets", "1".into());
+    put("cores", spec.vcpus.max(1).to_string());
+    put("memory", (spec.memory_bytes >> 20).max(16).to_string());
+    put("balloon", "0".into());
+    put("onboot", "0".into());
+    put("scsihw", "virtio-scsi-single".into());
+    put("smbios1", format!("uuid={}", spec.uuid.to_lowercase()));
+    let tag = settings.vlan.map(|vlan| format!(",tag={vlan}")).unwrap_or_default();
+    put("net0", format!("virtio={},bridge={}{tag}", record.mac, settings.bridge));
+    for (index, disk) in spec.disks.iter().enumerate() {
+        put(&format!("scsi{index}"), drive(&record.storage, disk, &settings.disks));
+    }
+    if let Some(pool) = &settings.pool {
+        put("pool", pool.clone());
+    }
+    form
+}
+
+fn drive(storage: &str, disk: &crate::DiskSpec, options: &DiskOptions) -> String {
+    let gib = allocated_bytes(disk.size_bytes) / GIB;
+    // werror=report: the default would pause the VM on a full storage. detect_zeroes=0: else zeros would be no writes at all.
+    let mut drive = format!(
+        "{storage}:{gib},serial={},iothread=1,cache=none,backup=0,replicate=0,detect_zeroes=0,werror=report,discard={},ssd={}",
+        disk.serial,
+        if options.discard { "on" } else { "ignore" },
+        u8::from(options.ssd),
+    );
+    if let Some(aio) = options.aio {
+        drive.push_str(match aio {
+            Aio::IoUring => ",aio=io_uring",
+            Aio::Native => ",aio=native",
+            Aio::Threads => ",aio=threads",
+        });
+    }
+    if let Some(format) = options.format {
+        drive.push_str(match format {
+            Format::Raw => ",format=raw",
+            Format::Qcow2 => ",format=qcow2",
+        });
+    }
+    drive
+}
+
+fn description(record: &VmRecord) -> String {
+    format!(
+        "Worker {} of a Fourcorners storage test. Made by a program and removed by it.\n\n{}\n",
+        record.spec.name,
+        record.mark().line()
+    )
+}
+
+/// Tag of a fleet's VMs: lower case, as PVE keeps tags.
+pub(super) fn fleet_tag(fleet: &str) -> String {
+    format!("fc-{}", fleet.to_lowercase())
+}
+
+/// A VM's configuration as it reads back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct VmConfig {
+    pub(super) uuid: Option<String>,
+    pub(super) mark: Option<Mark>,
+    pub(super) tags: Vec<String>,
+    pub(super) lock: Option<String>,
+    pub(super) protected: bool,
+    /// Every volume that destroying the VM would free: (place, volume, serial, bytes). CD-ROMs are none.
+    pub(super) volumes: Vec<Attached>,
+}
+
+/// A volume that a VM's configuration refers to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Attached {
+    pub(super) slot: String,
+    pub(super) volid: String,
+    pub(super) serial: Option<String>,
+    pub(super) size_bytes: Option<u64>,
+}
+
+impl VmConfig {
+    /// Reads the answer of `GET /nodes/{node}/qemu/{vmid}/config`.
+    pub(super) fn read(config: &serde_json::Map<String, serde_json::Value>) -> Self {
+        let text = |key: &str| match config.get(key) {
+            Some(serde_json::Value::String(text)) => Some(text.clone()),
+            Some(serde_json::Value::Null) | None => None,
+            Some(other) => Some(other.to_string()),
+        };
+        let uuid = text("smbios1").and_then(|smbios| {
+            smbios.split(',').find_map(|option| option.strip_prefix("uuid=")).map(str::to_lowercase)
+        });
+        let tags = text("tags").unwrap_or_default();
+        Self {
+            uuid,
+            mark: text("description").and_then(|description| Mark::find(&description)),
+            tags: tags.split([';', ',', ' ']).filter(|tag| !tag.is_empty()).map(str::to_owned).collect(),
+            lock: text("lock"),
+            protected: text("protection").is_some_and(|value| value == "1" || value == "true"),
+            volumes: config
+                .iter()
+                .filter(|(key, _)| is_drive(key))
+                .filter_map(|(key, value)| Attached::read(key, value.as_str()?))
+                .collect(),
+        }
+    }
+}
+
+impl Attached {
+    fn read(slot: &str, drive: &str) -> Option<Self> {
+        let mut volume = None;
+        let (mut serial, mut size, mut is_cdrom) = (None, None, false);
+        for option in drive.split(',') {
+            match option.split_once('=') {
+                None | Some(("file" | "volume", _)) => {
+                    volume.get_or_insert(option.split_once('=').map_or(option, |(_, value)| value));
+                }
+                Some(("serial", value)) => serial = Some(value.to_owned()),
+                Some(("size", value)) => size = parse_size(value),
+                Some(("media", "cdrom")) => is_cdrom = true,
+                Some(_) => {}
+            }
+        }
+        let volume = volume.filter(|volume| *volume != "none" && *volume != "cdrom" && !is_cdrom)?;
+        Some(Self { slot: slot.into(), volid: volume.into(), serial, size_bytes: size })
+    }
+}
+
+fn is_drive(key: &str) -> bool {
+    let name = key.trim_end_matches(|character: char| character.is_ascii_digit());
+    name.len() < key.len() && matches!(name, "ide" | "sata" | "scsi" | "virtio" | "efidisk" | "tpmstate" | "unused")
+}
+
+/// A drive's size as PVE writes it (`10G`, `4096K`, bytes without a letter), in bytes.
+pub(super) fn parse_size(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 10),
+        b'M' => (&text[..text.len() - 1], 20),
+        b'G' => (&text[..text.len() - 1], 30),
+        b'T' => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    match digits.split_once('.') {
+        None => digits.parse::<u64>().ok()?.checked_mul(1 << shift),
+        Some((whole, fraction)) => {
+            let scale = 10_u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+            let number = format!("{whole}{fraction}").parse::<u128>().ok()?;
+            u64::try_from((number << shift) / u128::from(scale)).ok()
+        }
+    }
+}
+
+/// The disks as they were made, in the order of the spec; an error says what is missing.
+pub(super) fn made_volumes(record: &VmRecord, config: &VmConfig) -> Result<Vec<VolumeRecord>, String> {
+    let find = |index: usize, disk: &crate::DiskSpec| {
+        let slot = format!("scsi{index}");
+        let attached = config.volumes.iter().find(|volume| volume.slot == slot);
+        let attached = attached.ok_or_else(|| format!("VM {} has no disk {slot}", record.vmid))?;
+        if attached.serial.as_deref() != Some(&disk.serial) {
+            return Err(format!(
+                "VM {}: {slot} has the serial {:?}, not {}",
+                record.vmid, attached.serial, disk.serial
+            ));
+        }
+        let size_bytes = attached.size_bytes.filter(|size| *size >= disk.size_bytes).ok_or_else(|| {
+            format!(
+                "VM {}: {slot} reads back {:?} bytes, {} were asked",
+                record.vmid, attached.size_bytes, disk.size_bytes
+            )
+        })?;
+        Ok(VolumeRecord { slot, volid: attached.volid.clone(), serial: disk.serial.clone(), size_bytes })
+    };
+    record.spec.disks.iter().enumerate().map(|(index, disk)| find(index, disk)).collect()
+}
+
+/// Why a VM found under a recorded VMID is not the recorded one; none where it is.
+pub(super) fn disagreement(recorded: &Mark, config: &VmConfig) -> Option<String> {
+    if config.uuid.as_deref() != Some(&recorded.uuid) {
+        return Some(format!(
+            "its SMBIOS UUID is {}, not the recorded {}",
+            config.uuid.as_deref().unwrap_or("not set"),
+            recorded.uuid
+        ));
+    }
+    if config.mark.as_ref() != Some(recorded) {
+        return Some("its description does not carry our mark for this VMID, UUID and fleet".into());
+    }
+    let tag = fleet_tag(&recorded.fleet);
+    if !config.tags.contains(&tag) {
+        return Some(format!("it does not carry the tag {tag}"));
+    }
+    None
+}
+
+/// Kinds of journal entries and their effects.
+pub(super) mod kinds {
+    use super::Effect;
+
+    pub(in super::super) const UPLOAD: &str = "proxmox.upload-image";
+    pub(in super::super) const CREATE: &str = "proxmox.create-vm";
+    pub(in super::super) const ADOPT: &str = "proxmox.adopt-vm";
+    pub(in super::super) const START: &str = "proxmox.start-vm";
+    pub(in super::super) const STOP: &str = "proxmox.stop-vm";
+    pub(in super::super) const DESTROY: &str = "proxmox.destroy-vm";
+    pub(in super::super) const DELETE_VOLUME: &str = "proxmox.delete-volume";
+
+    pub(in super::super) fn effect(kind: &str) -> Effect {
+        match kind {
+            UPLOAD | CREATE | ADOPT => Effect::Create,
+            START | STOP => Effect::Change,
+            _ => Effect::Destroy,
+        }
+    }
+}

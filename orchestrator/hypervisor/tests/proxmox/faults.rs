@@ -1,0 +1,291 @@
+//! Locks, a bad network, lost nodes and quorum, failing tasks, full storage, refusals: each ends within its bound, says why, and
+//! leaves nothing once the fault is gone.
+
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream};
+use hypervisor::{Hypervisor, LeftAlone};
+use serde_json::json;
+
+use crate::fakes::{Fake, Memory, bootstrap, provision, spec};
+
+/// Longest time that one life under a fault may take, with the short bounds of the tests.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// A whole life under a fault; then, without it, everything must go. The errors that were seen, all in one text.
+async fn survive(fake: &Fake, fault: &str, workers: u32) -> String {
+    let before = fake.inventory();
+    fake.run(fault);
+    let since = Instant::now();
+    let (provider, journal) = (fake.provider(), Memory::default());
+    let mut errors = Vec::new();
+    errors.extend(provision(&provider, workers, 2, &journal).await.err().map(|error| error.to_string()));
+    match provider.destroy(&journal.entries(), &journal).await {
+        Ok(left) => errors.extend(left.into_iter().map(|left| format!("{}: {}", left.object, left.reason))),
+        Err(error) => errors.push(error.to_string()),
+    }
+    assert!(since.elapsed() < BOUND, "{fault}: {:?}", since.elapsed());
+    fake.run(
+        "pve.failures = {}\npve.task_fails = {}\npve.lose_answers = 0.0\npve.flaky_network()\npve.regain_quorum()\n\
+         pve.before = None\nfor n in list(pve.nodes): pve.set_node_offline(n, False)",
+    );
+    let left = fake.provider().destroy(&journal.entries(), &journal).await.unwrap();
+    assert_eq!(left, vec![], "{fault}: after {errors:#?}");
+    assert_eq!(fake.inventory(), before, "{fault}: after {errors:#?}");
+    errors.join("\n")
+}
+
+/// Runs one life for each fault, some at a time; the errors of each.
+async fn survive_all(faults: Vec<String>, workers: u32) -> Vec<(String, String)> {
+    let lives = faults.into_iter().map(async |fault| {
+        let fake = Fake::start().unwrap();
+        let errors = survive(&fake, &fault, workers).await;
+        (fault, errors)
+    });
+    stream::iter(lives).buffer_unordered(12).collect().await
+}
+
+#[tokio::test]
+async fn a_refusal_of_any_call_ends_with_its_words_and_leaves_nothing() {
+    if Fake::start().is_none() {
+        return;
+    }
+    let calls = [
+        ("GET", "/cluster/resources"),
+        ("GET", "/nodes/{node}/storage"),
+        ("GET", "/nodes/{node}/storage/{storage}/status"),
+        ("GET", "/nodes/{node}/storage/{storage}/content"),
+        ("POST", "/nodes/{node}/storage/{storage}/upload"),
+        ("POST", "/nodes/{node}/qemu"),
+        ("GET", "/nodes/{node}/qemu/{vmid}/config"),
+        ("GET", "/nodes/{node}/tasks/{upid}/status"),
+        ("POST", "/nodes/{node}/qemu/{vmid}/status/start"),
+        ("GET", "/nodes/{node}/qemu/{vmid}/status/current"),
+        ("POST", "/nodes/{node}/qemu/{vmid}/status/stop"),
+        ("DELETE", "/nodes/{node}/qemu/{vmid}"),
+        ("DELETE", ".iso"),
+    ];
+    let fault = |(method, template): (&str, &str), status: u16| {
+        format!("pve.fail({method:?}, {template:?}, {status}, 'refused for a test {status}')")
+    };
+    let faults = calls.iter().flat_map(|call| [403, 500, 503].map(|status| fault(*call, status)));
+    for (fault, errors) in survive_all(faults.collect(), 2).await {
+        assert!(errors.contains("refused for a test"), "{fault}: {errors}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_of_any_kind_that_fails_is_told_with_its_log() {
+    if Fake::start().is_none() {
+        return;
+    }
+    let kinds = ["imgcopy", "qmcreate", "qmstart", "qmstop", "qmdestroy", "imgdel"];
+    let faults = kinds.iter().map(|kind| format!("pve.task_fails['{kind}'] = 'failed for a test'")).collect();
+    for (fault, errors) in survive_all(faults, 2).await {
+        assert!(errors.contains("failed for a test") && errors.contains("TASK ERROR"), "{fault}: {errors}");
+    }
+}
+
+#[tokio::test]
+async fn a_bad_network_costs_time_but_neither_doubles_nor_leaves_anything() {
+    if Fake::start().is_none() {
+        return;
+    }
+    let drops = (1..5).map(|seed| format!("pve._random.seed({seed})\npve.flaky_network(drop_rate=0.1)"));
+    let losses = (1..9).map(|seed| format!("pve._random.seed({seed})\npve.lose_answers = 0.4"));
+    let slow = ["pve.time_scale = 1\npve.slow_network(0.2, jitter=0.2)".to_owned()];
+    for (fault, errors) in survive_all(drops.chain(losses).chain(slow).collect(), 3).await {
+        assert!(errors.is_empty() || errors.contains("no answer"), "{fault}: {errors}");
+    }
+}
+
+#[tokio::test]
+async fn lost_answers_do_not_create_twice() {
+    let Some(fake) = Fake::start() else { return };
+    fake.run("pve.store_file('local', 'x.iso', 10)\npve.task_secs = 0.1");
+    let (provider, journal) = (fake.provider(), Memory::default());
+    // Each change is answered once out of two times.
+    fake.run(
+        "n = [0]\ndef f():\n  n[0] += 1\n  return n[0] % 2\npve._random.random = lambda: f()\npve.lose_answers = 0.5",
+    );
+    let worker = provider.create_worker(&spec(1, "pve1", "local:iso/x.iso", 2), &journal).await.unwrap();
+    provider.start_worker(&worker, &bootstrap(), &journal).await.unwrap();
+    assert_eq!(fake.get("[(vm.vmid, vm.status) for vm in pve.vms]"), json!([[9000, "running"]]));
+    assert_eq!(fake.get("sum(1 for t in pve.tasklog if t['type'] == 'qmcreate')"), 1);
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.get("len(pve.vms)"), 0);
+}
+
+#[tokio::test]
+async fn a_lock_that_passes_is_waited_for() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = (fake.provider(), Memory::default());
+    let workers = provision(&provider, 1, 1, &journal).await.unwrap();
+    provider.stop_worker(&workers[0], &journal).await.unwrap();
+    // The first tries wait for the lock in vain; it is gone before the repeats are used up.
+    fake.run(
+        "asyncio.ensure_future(pve.hold_config_lock(9000, None))\n\
+         asyncio.get_event_loop().call_later(0.3, lambda: pve.release_config_lock(9000))",
+    );
+    provider.start_worker(&workers[0], &bootstrap(), &journal).await.unwrap();
+    assert_eq!(fake.get("pve.vm(9000).status"), "running");
+    let failed = "sum(1 for t in pve.tasklog if \"can't lock file\" in t['exitstatus'])";
+    assert!(fake.get(failed).as_u64().unwrap() >= 1, "the lock was met");
+}
+
+#[tokio::test]
+async fn a_lock_that_stays_ends_within_the_bound_with_its_words() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = (fake.provider(), Memory::default());
+    let workers = provision(&provider, 1, 1, &journal).await.unwrap();
+    provider.stop_worker(&workers[0], &journal).await.unwrap();
+    fake.run("asyncio.ensure_future(pve.hold_config_lock(9000, None))");
+    let since = Instant::now();
+    let error = provider.start_worker(&workers[0], &bootstrap(), &journal).await.unwrap_err().to_string();
+    assert!(error.contains("can't lock file") && error.contains("task list"), "{error}");
+    assert!(since.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn a_vm_that_another_job_locks_or_somebody_protects_is_left_until_it_is_free() {
+    let Some(fake) = Fake::start() else { return };
+    let before = fake.inventory();
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 2, 1, &journal).await.unwrap();
+    fake.run("pve.snapshot_lock(9000, 'backup')\npve.vm(9001).config['protection'] = 1");
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    let told = |left: &[LeftAlone], vm: &str, why: &str| {
+        left.iter().any(|left| left.object.starts_with(vm) && left.reason.contains(why))
+    };
+    assert!(told(&left, "VM 9000", "locked (backup)") && told(&left, "VM 9001", "protection"), "{left:#?}");
+    assert!(told(&left, "local:iso/", "boot from it"), "{left:#?}");
+    assert_eq!(fake.get("sorted(vm.status for vm in pve.vms)"), json!(["running", "running"]), "not even stopped");
+    fake.run("pve.unlock(9000)\npve.vm(9001).config.pop('protection')");
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.inventory(), before);
+}
+
+#[tokio::test]
+async fn a_node_that_goes_offline_in_create_run_and_teardown() {
+    let Some(fake) = Fake::start() else { return };
+    let before = fake.inventory();
+    let (provider, journal) = (fake.provider(), Memory::default());
+    // In create: the node goes while it creates.
+    fake.run("pve.task_secs_of['qmcreate'] = 0.3\npve.before_create = lambda v: v['node'] == 'pve2' and pve.set_node_offline('pve2')");
+    let error = provision(&provider, 2, 1, &journal).await.unwrap_err().to_string();
+    assert!(
+        error.contains("worker w2") && error.contains("No route to host") && error.contains("target.nodes"),
+        "{error}"
+    );
+    // In teardown: what is on the other node goes, what cannot be told is reported.
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(
+        left.iter().any(|left| left.object.contains("pve2") && left.reason.contains("No route to host")),
+        "{left:#?}"
+    );
+    assert_eq!(fake.get("[vm.node for vm in pve.vms if vm.node != 'pve2']"), json!([]));
+    fake.run("pve.before_create = None\npve.set_node_offline('pve2', False)");
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.inventory(), before);
+    // In run: seen at once, and the guard is not blind for the rest.
+    let journal = Memory::default();
+    let workers = provision(&provider, 2, 1, &journal).await.unwrap();
+    fake.run("pve.set_node_offline('pve2')");
+    let observed = provider.observe(&workers).await.unwrap();
+    assert_eq!(observed[1].state, hypervisor::WorkerState::Unknown);
+    assert_eq!(provider.guard(&workers).await.unwrap(), vec![]);
+    fake.run("pve.lose_quorum()");
+    assert_eq!(provider.guard(&workers).await.unwrap()[0].limit, "quorum");
+    fake.run("pve.regain_quorum()");
+    fake.run("pve.set_node_offline('pve2', False)");
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.inventory(), before);
+}
+
+#[tokio::test]
+async fn lost_quorum_stops_creation_and_teardown_until_it_is_back() {
+    let Some(fake) = Fake::start() else { return };
+    let errors = survive(&fake, "pve.lose_quorum()", 2).await;
+    assert!(errors.contains("no quorum") && errors.contains("pvecm status"), "{errors}");
+    let before = fake.inventory();
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 2, 1, &journal).await.unwrap();
+    fake.run("pve.lose_quorum()");
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(left.iter().filter(|left| left.reason.contains("no quorum")).count() >= 2, "{left:#?}");
+    fake.run("pve.regain_quorum()");
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.inventory(), before);
+}
+
+#[tokio::test]
+async fn a_full_storage_is_told_and_what_was_made_before_goes() {
+    let Some(fake) = Fake::start() else { return };
+    let before = fake.inventory();
+    let (provider, journal) = (fake.provider(), Memory::default());
+    fake.run("pve.storages['ceph']['avail'] = 8 * 2**30");
+    let error = provision(&provider, 4, 2, &journal).await.unwrap_err().to_string();
+    assert!(error.contains("No space left on device") && error.contains("smaller footprint"), "{error}");
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    fake.run("pve.storages['ceph']['avail'] += 992 * 2**30");
+    assert_eq!(fake.inventory(), before);
+}
+
+#[tokio::test]
+async fn volumes_that_a_destruction_left_are_removed_and_only_the_recorded_ones() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 1, 3, &journal).await.unwrap();
+    // The destruction forgets two disks; meanwhile another volume of ours' name has another size.
+    fake.run(
+        "free = pve._qm_free\n\
+         pve._qm_free = lambda volid: None if volid.endswith(('disk-0', 'disk-1')) else free(volid)\n\
+         pve.storages['ceph']['volumes']['vm-9000-disk-1']['size'] = 7\n\
+         pve.storages['ceph']['volumes']['vm-9000-disk-9'] = {'content': 'images', 'size': 3 * 2**30, 'vmid': 9000}",
+    );
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert_eq!(left.len(), 1, "{left:#?}");
+    assert!(left[0].object.contains("vm-9000-disk-1") && left[0].reason.contains("has 7 bytes"), "{left:#?}");
+    assert_eq!(fake.get("sorted(pve.storages['ceph']['volumes'])"), json!(["vm-9000-disk-1", "vm-9000-disk-9"]));
+}
+
+#[tokio::test]
+async fn volumes_of_a_creation_that_broke_off_are_removed_by_its_log() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 1, 2, &journal).await.unwrap();
+    let mut entries = journal.entries();
+    let created = entries.iter_mut().find(|entry| entry.intent.kind == "proxmox.create-vm").unwrap();
+    created.outcome = Some(hypervisor::Outcome { succeeded: false, details: json!({ "error": "interrupted" }) });
+    // The node rebooted in the middle: no configuration, both disks, and one that was there before.
+    fake.run("pve.vms.clear()\npve.storages['ceph']['volumes']['vm-9000-disk-9'] = {'content': 'images', 'size': 3 * 2**30, 'vmid': 9000}");
+    let restarted = Memory::of(entries);
+    assert_eq!(provider.destroy(&restarted.entries(), &restarted).await.unwrap(), vec![]);
+    assert_eq!(fake.get("sorted(pve.storages['ceph']['volumes'])"), json!(["vm-9000-disk-9"]));
+}
+
+#[tokio::test]
+async fn a_vm_stuck_in_its_creation_is_left_and_reported() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 1, 1, &journal).await.unwrap();
+    let mut entries = journal.entries();
+    entries.iter_mut().find(|entry| entry.intent.kind == "proxmox.create-vm").unwrap().outcome = None;
+    fake.run("vm = pve.vm(9000)\nvm.config = {'lock': 'create'}\nvm.lock = 'create'\nvm.status = 'stopped'");
+    let restarted = Memory::of(entries);
+    let left = provider.destroy(&restarted.entries(), &restarted).await.unwrap();
+    assert!(left[0].object.starts_with("VM 9000") && left[0].reason.contains("SMBIOS UUID is not set"), "{left:#?}");
+    assert_eq!(fake.get("len(pve.vms)"), 1);
+}
+
+#[tokio::test]
+async fn a_vm_that_was_migrated_is_destroyed_where_it_is() {
+    let Some(fake) = Fake::start() else { return };
+    let before = fake.inventory();
+    let (provider, journal) = (fake.provider(), Memory::default());
+    let workers = provision(&provider, 1, 1, &journal).await.unwrap();
+    fake.run("pve.vm(9000).node = 'pve2'");
+    assert_eq!(provider.observe(&workers).await.unwrap()[0].host.as_deref(), Some("pve2"));
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.inventory(), before);
+}

@@ -1,0 +1,195 @@
+//! A case from its start to the export: samples are stored once, the result is what evaluating the same numbers without a database
+//! gives, and what only the merge needed is gone afterwards.
+
+use crate::support::{Bench, SEED, finished, fleet, sample};
+use analysis::case::{CaseState, Ending};
+use analysis::export::Export;
+use store::{DiskFill, NewFill, Refusal, RunEnd, RunState, Store, StoreError, WorkerReady, WorkerSample};
+use worker_protocol::{EngineReport, Phase};
+
+#[expect(clippy::panic, reason = "a helper that fails fails its test")]
+fn refusal(error: StoreError) -> Refusal {
+    match error {
+        StoreError::Refused { reason, .. } => *reason,
+        other => panic!("not a refusal: {other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_complete_case_is_exported_as_it_was_evaluated() {
+    let (bench, fleet) = (Bench::new().await, fleet());
+    let case = bench.start_case(&fleet).await;
+    bench.all_ticks(case, &fleet).await;
+    for worker in &fleet {
+        bench.finished(case, worker).await;
+    }
+    let fill = |verified_blocks| NewFill {
+        footprint_bytes: 1_000_000_000,
+        seconds: 12.5,
+        disks: ["w1-d0", "w1-d1"]
+            .map(|disk| DiskFill { worker: "w1".into(), disk: disk.into(), bytes: 500, seconds: 12.0, verified_blocks })
+            .into(),
+    };
+    bench.store.add_fill(bench.run, &fill(0)).await.unwrap();
+    bench.store.add_fill(bench.run, &fill(1000)).await.unwrap();
+
+    let result = bench.store.evaluate_case(case, Ending::Ran).await.unwrap();
+    assert_eq!(
+        result,
+        crate::support::fleet::evaluate(&fleet, crate::support::fleet::case(&fleet)),
+        "as without a database"
+    );
+    assert_eq!(result.state, CaseState::Complete);
+    bench.store.finish_case(case, &result).await.unwrap();
+
+    let export = bench.store.load_export(bench.run).await.unwrap();
+    let kept = &export.cases[0];
+    assert_eq!(
+        (kept.state.as_str(), kept.workload.as_str(), kept.pattern.as_str()),
+        ("complete", "4k-random-70-30", "hot-spot")
+    );
+    let ios: usize = fleet.iter().map(|worker| worker.latencies(|_| true).len()).sum();
+    assert_eq!(kept.ops.all.as_ref().unwrap().count, ios as u64);
+    assert_eq!(kept.ops, result.figures.ops);
+    assert_eq!(kept.seconds, result.seconds);
+    assert_eq!(kept.precondition_seconds, result.precondition_seconds);
+    assert_eq!(kept.per_disk, result.figures.per_disk);
+    assert_eq!(kept.per_worker, result.figures.per_worker);
+    assert_eq!(kept.finished.unwrap().to_string(), "2026-03-01T10:00:08.25Z");
+    let fill = kept.fill.as_ref().unwrap();
+    assert_eq!((fill.bytes, fill.seconds, fill.verified_blocks), (1000, 12.5, 2000));
+    assert_eq!(bench.store.cluster_totals(case).await.unwrap(), result.cluster);
+    let json = serde_json::to_string(&export).unwrap();
+    assert_eq!(serde_json::from_str::<Export>(&json).unwrap(), export, "the contract reads what it writes");
+    assert!(!json.contains("a-secret-token"), "the enrolment token is not stored");
+    assert_eq!(export.run.environment["seed"], SEED.to_string());
+}
+
+#[tokio::test]
+async fn a_sample_that_is_sent_again_changes_nothing() {
+    let (bench, fleet) = (Bench::new().await, fleet());
+    let case = bench.start_case(&fleet).await;
+    bench.all_ticks(case, &fleet).await;
+    bench.tick(case, &fleet, Phase::Sample, 3).await;
+    bench.finished(case, &fleet[0]).await;
+    bench.finished(case, &fleet[0]).await;
+    let stored = bench.store.second_of_case(case, Phase::Sample, 3).await.unwrap();
+    assert_eq!(stored.len(), 2);
+    for (kept, worker) in stored.iter().zip(&fleet) {
+        let sent = sample(worker, Phase::Sample, 3);
+        assert_eq!((kept.second, &kept.sample.ops, &kept.disks), (3, &sent.ops, &sent.disks), "nothing of it is lost");
+        assert_eq!((kept.sample.number, kept.sample.whole), (sent.number, true));
+    }
+    let result = bench.store.evaluate_case(case, Ending::Running).await.unwrap();
+    assert_eq!(result.figures.per_disk.len(), 2, "w1's two disks, once");
+}
+
+#[tokio::test]
+async fn a_second_sample_of_one_second_is_refused_and_nothing_of_its_tick_is_stored() {
+    let (bench, fleet) = (Bench::new().await, fleet());
+    let case = bench.start_case(&fleet).await;
+    bench.tick(case, &fleet, Phase::Sample, 0).await;
+    let next = sample(&fleet[1], Phase::Sample, 1);
+    let mut twice = sample(&fleet[0], Phase::Sample, 0);
+    twice.number = 77;
+    let tick = [WorkerSample { worker: "w2", sample: &next }, WorkerSample { worker: "w1", sample: &twice }];
+    let error = refusal(bench.store.add_samples(case, &tick).await.unwrap_err());
+    assert_eq!(error.to_string(), "worker w1 sent sample second 0 twice, as numbers 2 and 77");
+    assert!(bench.store.second_of_case(case, Phase::Sample, 1).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn numbers_beyond_63_bits_are_refused() {
+    let (bench, fleet) = (Bench::new().await, fleet());
+    let case = bench.start_case(&fleet).await;
+    let mut wild = sample(&fleet[0], Phase::Sample, 0);
+    wild.ops.write.sum_ns = u64::MAX;
+    let error = bench.store.add_samples(case, &[WorkerSample { worker: "w1", sample: &wild }]).await.unwrap_err();
+    assert!(matches!(refusal(error), Refusal::TooLarge { field: "sum_ns", value: u64::MAX }));
+}
+
+#[tokio::test]
+async fn a_finished_case_takes_nothing_more_and_keeps_only_what_is_shown() {
+    let (bench, fleet) = (Bench::new().await, fleet());
+    let case = bench.start_case(&fleet).await;
+    bench.all_ticks(case, &fleet).await;
+    let result = bench.store.evaluate_case(case, Ending::Cancelled).await.unwrap();
+    bench.store.finish_case(case, &result).await.unwrap();
+    assert!(matches!(refusal(bench.store.finish_case(case, &result).await.unwrap_err()), Refusal::Ended { .. }));
+    let late = sample(&fleet[0], Phase::Sample, 5);
+    let error = bench.store.add_samples(case, &[WorkerSample { worker: "w1", sample: &late }]).await.unwrap_err();
+    assert!(matches!(refusal(error), Refusal::Ended { what: "case", .. }));
+    assert!(bench.store.second_of_case(case, Phase::Sample, 5).await.unwrap().is_empty(), "histograms are gone");
+    let export = bench.store.load_export(bench.run).await.unwrap();
+    assert_eq!((export.cases[0].state.as_str(), export.cases[0].seconds.len()), ("cancelled", 6));
+    assert_eq!(export.cases[0].ops, result.figures.ops);
+}
+
+#[tokio::test]
+async fn a_case_that_goes_on_is_exported_as_far_as_it_is_stored() {
+    let (bench, fleet) = (Bench::new().await, fleet());
+    let case = bench.start_case(&fleet).await;
+    bench.tick(case, &fleet, Phase::Sample, 0).await;
+    bench.tick(case, &fleet, Phase::Sample, 1).await;
+    bench.tick(case, &fleet[..1], Phase::Sample, 2).await;
+    let running = bench.store.load_export(bench.run).await.unwrap().cases.remove(0);
+    assert_eq!((running.state.as_str(), running.seconds.len(), running.window_seconds), ("running", 2, 2.0));
+    assert_eq!((running.reason, running.finished), (None, None));
+    assert!(running.ops.all.unwrap().count > 0);
+
+    // The orchestrator ends the run without ending the case: what was measured is still shown.
+    let end = RunEnd { state: RunState::Failed, reason: Some("killed".into()), planned_cases: 1 };
+    assert!(!bench.store.finish_run(bench.run, &end).await.unwrap());
+    let left = bench.store.load_export(bench.run).await.unwrap().cases.remove(0);
+    assert_eq!((left.state.as_str(), left.seconds.len()), ("incomplete", 2));
+    assert!(left.reason.unwrap().starts_with("the run ended before the case did"));
+}
+
+#[tokio::test]
+async fn a_lost_worker_and_an_engines_report_reach_the_export() {
+    let (bench, fleet) = (Bench::new().await, fleet());
+    let case = bench.start_case(&fleet).await;
+    let engine = EngineReport { threads: 3, warnings: vec!["memory is not locked".into()], ..EngineReport::default() };
+    bench.store.set_engine(case, &WorkerReady { worker: "w1", engine: &engine }).await.unwrap();
+    let stranger = bench.store.set_engine(case, &WorkerReady { worker: "w9", engine: &engine }).await.unwrap_err();
+    assert!(stranger.to_string().contains("there is no worker in the case w9"), "{stranger}");
+    bench.all_ticks(case, &fleet[..1]).await;
+    bench.finished(case, &fleet[0]).await;
+    bench.store.add_worker_failure(case, "w2", "the process ended with signal 9").await.unwrap();
+    bench.store.add_worker_failure(case, "w2", "its session was lost").await.unwrap();
+    let result = bench.store.evaluate_case(case, Ending::Ran).await.unwrap();
+    bench.store.finish_case(case, &result).await.unwrap();
+    let export = bench.store.load_export(bench.run).await.unwrap();
+    let kept = &export.cases[0];
+    assert_eq!(kept.state, "incomplete");
+    let reason = kept.reason.as_ref().unwrap();
+    assert!(reason.contains("w2: the process ended with signal 9"), "the first reason stays: {reason}");
+    assert_eq!(kept.warnings, ["w1: memory is not locked"]);
+    assert_eq!(export.run.environment["workers"][0]["engine"]["threads"], 3);
+    assert_eq!(export.run.environment["version"], "0.1.0");
+}
+
+#[tokio::test]
+async fn what_is_acknowledged_survives_a_copy_of_the_files_taken_at_that_moment() {
+    let (bench, fleet) = (Bench::new().await, fleet());
+    let case = bench.start_case(&fleet).await;
+    bench.all_ticks(case, &fleet).await;
+    let worker_end = finished(&fleet[0]);
+    assert!(worker_end.complete);
+    bench.finished(case, &fleet[0]).await;
+    // As after a kill: no close, no checkpoint.
+    let copy = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(bench.dir.path()).unwrap() {
+        let file = file.unwrap();
+        if !file.file_name().to_string_lossy().ends_with("-shm") {
+            std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+        }
+    }
+    let revived = Store::open(&store::DataDir::new(copy.path())).await.unwrap();
+    assert_eq!(revived.unfinished_runs().await.unwrap()[0].id, bench.run);
+    let left = revived.list_cases(bench.run).await.unwrap();
+    assert_eq!((left.len(), left[0].state.as_str(), left[0].workload.as_str()), (1, "running", "4k-random-70-30"));
+    let (ours, theirs) =
+        (bench.store.evaluate_case(case, Ending::Ran).await, revived.evaluate_case(left[0].id, Ending::Ran).await);
+    assert_eq!(ours.unwrap(), theirs.unwrap());
+}

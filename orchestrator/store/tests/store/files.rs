@@ -1,0 +1,135 @@
+//! The database as a file: opened beside a writer, by SQLite's own tool, and refused with a reason where it is not ours.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{Bench, fleet, new_run};
+use analysis::case::Ending;
+use store::{DATABASE_FILE, DataDir, Level, Refusal, Store, StoreError};
+
+/// Asks SQLite's own command line tool; none where it is not installed.
+fn sqlite3(file: &Path, sql: &str) -> Option<String> {
+    let output = Command::new("sqlite3").arg(file).arg(sql).output().ok()?;
+    assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+}
+
+#[tokio::test]
+async fn sqlites_own_tool_finds_nothing_to_complain_about() {
+    let (bench, fleet) = (Bench::new().await, fleet());
+    let case = bench.start_case(&fleet).await;
+    bench.all_ticks(case, &fleet).await;
+    bench.finished(case, &fleet[0]).await;
+    let details = serde_json::json!({});
+    let intent = store::Intent { kind: "create-vm", effect: store::Effect::Create, object: None, details: &details };
+    bench.store.journal_intent(bench.run, &intent).await.unwrap();
+    let result = bench.store.evaluate_case(case, Ending::Ran).await.unwrap();
+    bench.store.finish_case(case, &result).await.unwrap();
+    let file = bench.store.file().to_owned();
+    let Some(checked) = sqlite3(&file, "PRAGMA integrity_check") else {
+        eprintln!("skipped: sqlite3 is not installed");
+        return;
+    };
+    assert_eq!(checked, "ok");
+    assert_eq!(sqlite3(&file, "PRAGMA foreign_key_check").unwrap(), "");
+    assert_eq!(sqlite3(&file, "PRAGMA journal_mode").unwrap(), "wal");
+    assert_eq!(sqlite3(&file, "SELECT count(*) FROM worker_seconds").unwrap(), "16");
+    assert_eq!(sqlite3(&file, "SELECT count(*) FROM second_histograms").unwrap(), "0");
+    let loose = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND strict = 0 \
+        AND name NOT LIKE 'sqlite%' AND name NOT LIKE '\\_sqlx%' ESCAPE '\\'";
+    assert_eq!(sqlite3(&file, loose).unwrap(), "", "every table is STRICT");
+}
+
+#[tokio::test]
+async fn a_reader_beside_the_writer_sees_what_is_committed_and_cannot_write() {
+    let bench = Bench::new().await;
+    let reader = Store::open_read_only(&bench.data_dir()).await.unwrap();
+    assert_eq!(reader.list_runs(10).await.unwrap().len(), 1);
+    let second = new_run(&bench.store, &bench.plan).await;
+    assert_eq!(reader.find_run("latest").await.unwrap(), second);
+    let error = reader.add_event(second, Level::Info, "no").await.unwrap_err();
+    assert!(matches!(&error, StoreError::Refused { reason, .. } if matches!(**reason, Refusal::ReadOnly)), "{error}");
+    bench.store.close().await.unwrap();
+    assert_eq!(reader.list_runs(10).await.unwrap().len(), 2);
+    reader.close().await.unwrap();
+    let again = Store::open(&DataDir::new(bench.dir.path())).await.unwrap();
+    assert_eq!(again.list_runs(10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_directory_without_a_database_is_said_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = Store::open_read_only(&DataDir::new(dir.path())).await.unwrap_err();
+    assert!(matches!(error, StoreError::Missing { .. }), "{error}");
+    assert!(error.to_string().starts_with(&dir.path().join(DATABASE_FILE).display().to_string()), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_version_is_refused_and_left_alone() {
+    let bench = Bench::new().await;
+    bench.store.close().await.unwrap();
+    let file = bench.dir.path().join(DATABASE_FILE);
+    let newer = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+        VALUES (99, 'later', 1, x'00', 0)";
+    execute(&file, newer).await;
+    let before = std::fs::read(&file).unwrap();
+    let data_dir = DataDir::new(bench.dir.path());
+    for error in [Store::open(&data_dir).await.unwrap_err(), Store::open_read_only(&data_dir).await.unwrap_err()] {
+        assert!(matches!(error, StoreError::NewerVersion { found: 99, known: 1, .. }), "{error}");
+        assert!(error.to_string().contains("schema version 99, this program knows up to 1"), "{error}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+}
+
+#[tokio::test]
+async fn files_that_are_not_ours_are_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data_dir, file) = (DataDir::new(dir.path()), dir.path().join(DATABASE_FILE));
+    let text = b"this is a text of more than a hundred bytes, so that it is long enough to have a header of a database, which it has not";
+    std::fs::write(&file, text).unwrap();
+    for error in [Store::open(&data_dir).await.unwrap_err(), Store::open_read_only(&data_dir).await.unwrap_err()] {
+        assert!(matches!(error, StoreError::NotADatabase { .. }), "{error}");
+        assert!(error.to_string().starts_with(&file.display().to_string()), "{error}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), text);
+
+    std::fs::remove_file(&file).unwrap();
+    execute(&file, "CREATE TABLE somebody_elses (x)").await;
+    let error = Store::open(&data_dir).await.unwrap_err();
+    assert!(matches!(error, StoreError::NotOurs { .. }), "{error}");
+
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    let error = Store::open(&data_dir).await.unwrap_err();
+    assert!(matches!(error, StoreError::DataDir { action: "opened for writing", .. }), "{error}");
+    let error = Store::open(&DataDir::new("/sys/kernel")).await.unwrap_err();
+    assert!(error.to_string().contains("/sys/kernel/fourcorners.sqlite"), "{error}");
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_called_damaged() {
+    let bench = Bench::new().await;
+    for number in 0..200 {
+        bench.store.add_event(bench.run, Level::Info, &format!("{number} {}", "x".repeat(400))).await.unwrap();
+    }
+    let run = bench.run;
+    bench.store.close().await.unwrap();
+    let file = bench.dir.path().join(DATABASE_FILE);
+    let mut bytes = std::fs::read(&file).unwrap();
+    let half = bytes.len() / 2;
+    bytes[half..].fill(0xa5);
+    std::fs::write(&file, &bytes).unwrap();
+    let store = Store::open(&DataDir::new(bench.dir.path())).await.unwrap();
+    let error = store.load_export(run).await.unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { operation: "reading a run", .. }), "{error}");
+    assert!(error.to_string().contains("sqlite3 FILE .recover"), "{error}");
+}
+
+async fn execute(file: &Path, sql: &'static str) {
+    use sqlx::{ConnectOptions, Connection};
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(file).create_if_missing(true);
+    let mut connection = options.connect().await.unwrap();
+    sqlx::query(sql).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+}
