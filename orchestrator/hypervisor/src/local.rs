@@ -72,7 +72,7 @@ impl Hypervisor for Local {
             for disk in &spec.disks {
                 created.push(disks::create(&self.disk_dir.join(&spec.fleet), disk, journal).await?);
             }
-            Ok(CreatedWorker { spec: spec.clone(), disks: created })
+            Ok(CreatedWorker { spec: spec.clone(), disks: created, mac: None })
         })
     }
 

@@ -81,6 +81,9 @@ pub struct CreatedWorker {
     pub spec: WorkerSpec,
     /// Its disks as they are, in the order of the spec.
     pub disks: Vec<CreatedDisk>,
+    /// Address of its network card (`02:AB:…`), where it has one of its own.
+    #[serde(default)]
+    pub mac: Option<String>,
 }
 
 /// A data disk that was created.
@@ -90,6 +93,10 @@ pub struct CreatedDisk {
     pub serial: String,
     /// Exact size read back, bytes.
     pub size_bytes: u64,
+    /// Where a worker finds it if the serial cannot be set: `CONTROLLER:CHANNEL:TARGET:LUN`, controllers counted from 0 among those that
+    /// carry disks.
+    #[serde(default)]
+    pub scsi_address: Option<String>,
     /// Where it is, for a local process.
     pub path: Option<PathBuf>,
 }
@@ -97,8 +104,10 @@ pub struct CreatedDisk {
 /// What a worker's agent needs to find its orchestrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bootstrap {
-    /// The orchestrator's URL for workers.
-    pub url: String,
+    /// The orchestrator's URLs for workers, `wss://`, in the order to try.
+    pub urls: Vec<String>,
+    /// SHA-256 of the CA certificate that workers pin, 64 hexadecimal digits.
+    pub ca_sha256: String,
     /// The fleet's enrolment token.
     pub token: String,
 }

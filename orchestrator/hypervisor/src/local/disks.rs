@@ -82,7 +82,7 @@ pub(super) async fn create(dir: &Path, disk: &DiskSpec, journal: &dyn Journal) -
     match create_file(&path, disk.size_bytes) {
         Ok((identity, size_bytes)) => {
             journal.outcome(id, true, json!(identity)).await?;
-            Ok(CreatedDisk { serial: disk.serial.clone(), size_bytes, path: Some(path) })
+            Ok(CreatedDisk { serial: disk.serial.clone(), size_bytes, scsi_address: None, path: Some(path) })
         }
         Err(error) => {
             journal.outcome(id, false, json!({ "error": error.to_string() })).await?;
