@@ -80,9 +80,7 @@ pub(crate) fn inventory(disk_dir: &Path) -> Result<Inventory, HypervisorError> {
 
 impl Hypervisor for Local {
     fn inventory(&self) -> BoxFuture<'_, Result<Inventory, HypervisorError>> {
-        Box::pin(async move {
-            inventory(&self.disk_dir)
-        })
+        Box::pin(async move { inventory(&self.disk_dir) })
     }
 
     fn preflight<'a>(&'a self, deployment: &'a Deployment) -> BoxFuture<'a, Result<Vec<Finding>, HypervisorError>> {

@@ -203,7 +203,10 @@ fn seen_from_a_vm(urls: &[String]) -> Result<Vec<String>, String> {
     let mut seen: Vec<String> = urls.iter().filter_map(|url| one_seen_from_a_vm(url)).collect();
     seen.dedup();
     if seen.is_empty() {
-        return Err(format!("a worker VM can dial none of the orchestrator's URLs ({}): an IPv4 address is needed", urls.join(", ")));
+        return Err(format!(
+            "a worker VM can dial none of the orchestrator's URLs ({}): an IPv4 address is needed",
+            urls.join(", ")
+        ));
     }
     Ok(seen)
 }
@@ -360,7 +363,13 @@ mod tests {
     fn loopback_becomes_the_address_that_a_vm_sees() {
         let seen = |urls: &[&str]| seen_from_a_vm(&urls.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(seen(&["wss://127.0.0.1:7001/api/x"]).unwrap(), ["wss://10.0.2.2:7001/api/x"]);
-        let all = ["wss://192.0.2.7:7/a", "wss://[2001:db8::7]:7/a", "wss://0.0.0.0:7/a", "wss://127.0.0.1:7/a", "wss://[::1]:7/a"];
+        let all = [
+            "wss://192.0.2.7:7/a",
+            "wss://[2001:db8::7]:7/a",
+            "wss://0.0.0.0:7/a",
+            "wss://127.0.0.1:7/a",
+            "wss://[::1]:7/a",
+        ];
         assert_eq!(seen(&all).unwrap(), ["wss://192.0.2.7:7/a", "wss://[2001:db8::7]:7/a", "wss://10.0.2.2:7/a"]);
         for wrong in ["wss://[::1]:7001/a", "wss://localhost:7001/a", "127.0.0.1:7001", "wss://127.0.0.1/a", ""] {
             assert!(seen(&[wrong]).unwrap_err().contains(wrong), "{wrong}");

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use common::{Orchestrator, image, lacking};
 use hypervisor::vm::{Accelerator, BOOT_BOUND, LocalVm, Throttle, VmOptions};
 use hypervisor::{
-    Bootstrap, BoxFuture, CreatedWorker, Deployment, DiskSpec, Hypervisor, Intent, Journal, JournalEntry, JournalError, Outcome,
-    Severity, WorkerSpec, WorkerState,
+    Bootstrap, BoxFuture, CreatedWorker, Deployment, DiskSpec, Hypervisor, Intent, Journal, JournalEntry, JournalError,
+    Outcome, Severity, WorkerSpec, WorkerState,
 };
 
 const UUID: &str = "6a1c0000-0000-4000-8000-0000000000a1";
@@ -147,9 +147,14 @@ async fn a_vm_boots_calls_is_reset_calls_again_and_leaves_nothing() {
     }
     assert_eq!(state(&provider, &worker).await, WorkerState::Running);
     let measured = orchestrator.answer(log, "wait");
+    let field = |start: String, at: usize| {
+        let line = measured.lines().find(|line| line.starts_with(&start)).unwrap();
+        line.split(' ').nth(at).unwrap().to_owned()
+    };
+    // Which one is sda depends on which was probed first.
     let rate = |serial: &str| {
-        let line = measured.lines().find_map(|line| line.strip_prefix(&format!("rate {serial} ")));
-        line.unwrap().parse::<f64>().unwrap()
+        let name = ["sda", "sdb"].into_iter().find(|name| field(format!("disk {name} "), 3) == serial).unwrap();
+        field(format!("rate {name} "), 2).parse::<f64>().unwrap()
     };
     println!("reads a second: free disk {}, disk limited to 100: {}", rate("FC-1"), rate("FC-2"));
     assert!((95.0..=105.0).contains(&rate("FC-2")) && rate("FC-1") > 150.0, "{measured}");

@@ -10,6 +10,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use worker_image::{Bootstrap, slot};
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -20,11 +22,22 @@ const O_DIRECT: i32 = 0o40000;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [_, slot] = arguments.as_slice() else {
+        eprintln!("expected --bootstrap FILE, not {arguments:?}");
+        return ExitCode::FAILURE;
+    };
+    let bootstrap = match fs::read(slot).map(|bytes| slot::decode(&bytes)) {
+        Ok(Ok(Some(bootstrap))) => bootstrap,
+        other => {
+            eprintln!("no bootstrap data in {slot}: {other:?}");
+            return ExitCode::FAILURE;
+        }
+    };
     let mut rates = String::new();
     loop {
-        for url in arguments.windows(2).filter(|pair| pair[0] == "--url").map(|pair| &pair[1]) {
-            match call(url, &format!("{}{rates}", report(&arguments))) {
-                Ok(order) if order == "measure" => rates = measure(&arguments),
+        for url in &bootstrap.orchestrator_urls {
+            match call(url, &format!("arguments {}\n{}{rates}", arguments.join(" "), report(&bootstrap))) {
+                Ok(order) if order == "measure" => rates = measure(),
                 Ok(order) => return obey(&order),
                 Err(error) => eprintln!("cannot reach {url}: {error}"),
             }
@@ -44,28 +57,31 @@ fn call(url: &str, body: &str) -> std::io::Result<String> {
     Ok(answer.rsplit("\r\n\r\n").next().unwrap_or_default().trim().to_owned())
 }
 
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+fn names(dir: &str) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into()).collect();
+    names.sort();
+    names
+}
+
+fn disks() -> Vec<String> {
+    names("/sys/block").into_iter().filter(|name| name.starts_with("sd")).collect()
+}
+
 /// A line a fact.
-fn report(arguments: &[String]) -> String {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let names = |dir: &str| {
-        let mut names: Vec<String> = fs::read_dir(dir)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.file_name().to_string_lossy().into())
-            .collect();
-        names.sort();
-        names
-    };
-    let mut report = format!("arguments {}\n", arguments.join(" "));
-    let token = std::env::var("FOURCORNERS_WORKER_TOKEN").unwrap_or_default();
-    let _ = writeln!(report, "token {token}");
+fn report(bootstrap: &Bootstrap) -> String {
+    let Bootstrap { orchestrator_urls, ca_sha256, token, .. } = bootstrap;
+    let mut report = format!("url {}\nca_sha256 {ca_sha256}\ntoken {token}\n", orchestrator_urls.join(" "));
     let _ = writeln!(report, "uuid {}", read("/sys/class/dmi/id/product_uuid"));
     let _ = writeln!(report, "uptime {}", read("/proc/uptime"));
     for line in read("/proc/meminfo").lines().take(3) {
         let _ = writeln!(report, "{line}");
     }
-    for name in names("/sys/block").iter().filter(|name| name.starts_with("sd") || name.starts_with("vd")) {
+    for name in disks() {
         let serial = fs::read(format!("/sys/block/{name}/device/vpd_pg80")).unwrap_or_default();
         let serial = String::from_utf8_lossy(serial.get(4..).unwrap_or_default()).trim().to_owned();
         let _ = writeln!(report, "disk {name} {} {serial}", read(&format!("/sys/block/{name}/size")));
@@ -78,13 +94,12 @@ fn report(arguments: &[String]) -> String {
 }
 
 /// Direct 4 KiB reads a second of each disk, one at a time; a line a disk.
-fn measure(arguments: &[String]) -> String {
-    let disks = arguments.windows(2).filter(|pair| pair[0] == "--disk").filter_map(|pair| pair[1].split_once('='));
-    let line = |(serial, path): (&str, &str)| match rate(path) {
-        Ok(rate) => format!("rate {serial} {rate:.1}\n"),
-        Err(error) => format!("rate {serial} {error}\n"),
+fn measure() -> String {
+    let line = |name: String| match rate(&format!("/dev/{name}")) {
+        Ok(rate) => format!("rate {name} {rate:.1}\n"),
+        Err(error) => format!("rate {name} {error}\n"),
     };
-    disks.map(line).collect()
+    disks().into_iter().map(line).collect()
 }
 
 fn rate(path: &str) -> std::io::Result<f64> {

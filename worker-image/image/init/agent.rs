@@ -5,23 +5,18 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use worker_image::Bootstrap;
-
 use crate::console::Console;
-use crate::disks;
-use crate::machine::{self, Identity};
+use crate::machine;
 use crate::processes::{self, Ended};
 
 const PROGRAM: &str = "/bin/worker";
-/// Hands the token over: a command line would be visible to every program.
-const TOKEN_VARIABLE: &str = "FOURCORNERS_WORKER_TOKEN";
+/// The bootstrap slot's file.
+pub(crate) const SLOT: &str = "/bootstrap";
 /// Wait before a crashed agent starts again; doubled at each crash up to the second value.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const LONGEST_DELAY: Duration = Duration::from_secs(15);
 /// An agent that ran this long was well; its next crash counts as the first again.
 const WELL_AFTER: Duration = Duration::from_secs(60);
-/// A worker VM has nothing else to do than to wait for its orchestrator: a year.
-const GIVE_UP_AFTER_SECONDS: &str = "31536000";
 /// Longest line of the agent's that is shown, bytes.
 const LINE_BYTES: u64 = 400;
 /// Lines of the agent's shown a second; the others are counted.
@@ -29,8 +24,6 @@ const LINES_A_SECOND: u32 = 20;
 
 /// The agent's process.
 pub(crate) struct Agent {
-    arguments: Vec<String>,
-    token: String,
     state: State,
     starts: u32,
     last_end: Option<String>,
@@ -42,34 +35,10 @@ enum State {
     Running { pid: u32, since: Instant },
 }
 
-/// The agent's command line, but for the disks: they are looked at anew at each start.
-fn arguments(bootstrap: &Bootstrap, uuid: Option<&str>) -> Vec<String> {
-    let mut arguments = Vec::new();
-    let mut option = |name: &str, value: &str| arguments.extend([name.to_owned(), value.to_owned()]);
-    for url in &bootstrap.orchestrator_urls {
-        option("--url", url);
-    }
-    if let Some(digest) = &bootstrap.ca_sha256 {
-        option("--ca-sha256", digest);
-    }
-    if let Some(uuid) = uuid {
-        option("--uuid", uuid);
-    }
-    option("--give-up-after", GIVE_UP_AFTER_SECONDS);
-    arguments.push("--own-kernel".into());
-    arguments
-}
-
 impl Agent {
-    pub(crate) fn new(bootstrap: &Bootstrap, identity: &Identity) -> Self {
-        Self {
-            arguments: arguments(bootstrap, identity.uuid.as_deref()),
-            token: bootstrap.token.clone(),
-            state: State::Waiting { until: Instant::now() },
-            starts: 0,
-            last_end: None,
-            delay: FIRST_DELAY,
-        }
+    pub(crate) fn new() -> Self {
+        let state = State::Waiting { until: Instant::now() };
+        Self { state, starts: 0, last_end: None, delay: FIRST_DELAY }
     }
 
     /// Starts the agent where it does not run and its wait is over.
@@ -79,10 +48,8 @@ impl Agent {
             return;
         }
         let mut command = Command::new(PROGRAM);
-        for (serial, path) in disks::assignable() {
-            command.args(["--disk".to_owned(), format!("{serial}={path}")]);
-        }
-        command.args(&self.arguments).env(TOKEN_VARIABLE, &self.token).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // The agent reads the slot itself: a command line with the token would be visible to every program.
+        command.arg("--bootstrap").arg(SLOT).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.starts += 1;
         match processes::start(&mut command) {
             Ok(mut child) => {
@@ -183,26 +150,6 @@ impl Allowance {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_command_line_names_all_urls_in_order_and_never_the_token() {
-        let bootstrap = Bootstrap {
-            version: 1,
-            orchestrator_urls: vec!["wss://192.0.2.1:7443/a".into(), "wss://192.0.2.2:7443/a".into()],
-            ca_sha256: Some("ab".repeat(32)),
-            token: "s3cret".into(),
-            mtu: None,
-            static_addressing: None,
-        };
-        let arguments = arguments(&bootstrap, Some("6a1c")).join(" ");
-        let digest = "ab".repeat(32);
-        assert_eq!(
-            arguments,
-            format!(
-                "--url wss://192.0.2.1:7443/a --url wss://192.0.2.2:7443/a --ca-sha256 {digest} --uuid 6a1c --give-up-after 31536000 --own-kernel"
-            )
-        );
-    }
 
     #[test]
     fn a_flood_of_lines_is_cut_and_counted() {

@@ -76,37 +76,6 @@ fn found() -> Vec<(String, u64)> {
     names().into_iter().map(|name| (name.clone(), size(&name))).collect()
 }
 
-/// Serial and path of each disk. All are named to the agent, which uses those that the orchestrator assigns by serial and size.
-pub(crate) fn assignable() -> Vec<(String, String)> {
-    let named = |name: String| Some((serial(&name)?, format!("/dev/{name}")));
-    names().into_iter().filter_map(named).collect()
-}
-
-/// A disk's serial; for a SCSI disk without one, `scsi-` and its address (host:channel:target:lun).
-fn serial(name: &str) -> Option<String> {
-    let dir = Path::new("/sys/block").join(name);
-    let text = |path: &str| {
-        let text = fs::read_to_string(dir.join(path)).ok()?;
-        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
-    };
-    // virtio-blk, NVMe.
-    text("serial")
-        .or_else(|| text("device/serial"))
-        .or_else(|| vpd_serial(&fs::read(dir.join("device/vpd_pg80")).ok()?))
-        .or_else(|| {
-            let address = fs::canonicalize(dir.join("device")).ok()?;
-            Some(format!("scsi-{}", address.file_name()?.to_str()?))
-        })
-}
-
-/// The serial of SCSI's "Unit Serial Number" page: a header of four bytes, of which the last is the length, then the text.
-fn vpd_serial(page: &[u8]) -> Option<String> {
-    let length = usize::from(*page.get(3)?);
-    let text = page.get(4..4 + length)?;
-    let text = String::from_utf8_lossy(text).trim_matches(['\0', ' ']).to_owned();
-    Some(text).filter(|text| !text.is_empty())
-}
-
 fn awaited() -> usize {
     let is_disk = |device: &String| {
         let kind = fs::read_to_string(format!("/sys/bus/scsi/devices/{device}/type"));
@@ -114,17 +83,4 @@ fn awaited() -> usize {
     };
     let has_block = |device: &String| Path::new("/sys/bus/scsi/devices").join(device).join("block").exists();
     entries("/sys/bus/scsi/devices").iter().filter(|device| is_disk(device) && !has_block(device)).count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_serial_page_is_read_by_its_own_length() {
-        assert_eq!(vpd_serial(b"\x00\x80\x00\x06FC-01 and more").as_deref(), Some("FC-01"));
-        assert_eq!(vpd_serial(b"\x00\x80\x00\x04    "), None);
-        assert_eq!(vpd_serial(b"\x00\x80\x00\x09FC-01"), None, "cut off");
-        assert_eq!(vpd_serial(b""), None);
-    }
 }

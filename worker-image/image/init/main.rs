@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use worker_image::{Bootstrap, slot};
 
-use agent::Agent;
+use agent::{Agent, SLOT};
 use console::Console;
 use network::Network;
 use status::Status;
@@ -47,8 +47,7 @@ fn main() -> ExitCode {
 
 /// What the image was told.
 fn bootstrap() -> Result<Bootstrap, String> {
-    let path = format!("/{}", slot::FILE_NAME);
-    let bytes = fs::read(&path).map_err(|error| format!("{path} cannot be read: {error}"))?;
+    let bytes = fs::read(SLOT).map_err(|error| format!("{SLOT} cannot be read: {error}"))?;
     match slot::decode(&bytes) {
         Ok(Some(bootstrap)) => Ok(bootstrap),
         Ok(None) => {
@@ -65,7 +64,7 @@ fn run(console: &Console) -> ! {
     let identity = machine::identity();
     let mut network = Network::new(bootstrap.as_ref().ok());
     let mut disks = disks::Settling::new();
-    let mut agent = bootstrap.as_ref().ok().map(|bootstrap| Agent::new(bootstrap, &identity));
+    let mut agent = bootstrap.is_ok().then(Agent::new);
     let mut shown = Shown::default();
     let started = Instant::now();
     loop {

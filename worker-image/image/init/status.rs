@@ -24,7 +24,7 @@ pub(crate) struct Status<'a> {
 impl fmt::Display for Status<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Identity { uuid, vendor, cpus, memory_mib, kernel } = self.identity;
-        let uuid = uuid.as_deref().unwrap_or("NONE: give this VM an SMBIOS UUID");
+        let uuid = uuid.as_deref().unwrap_or("none given by the hypervisor; MACs identify this machine");
         writeln!(f, "{RULE}")?;
         writeln!(f, "Fourcorners worker: generates storage load for a test. Nothing to log in to.")?;
         writeln!(f, "  image      not signed: Secure Boot has to be off; kernel {kernel}")?;
@@ -95,7 +95,7 @@ mod tests {
         let bootstrap = Bootstrap {
             version: 1,
             orchestrator_urls: vec!["wss://192.0.2.1:7443/a".into()],
-            ca_sha256: None,
+            ca_sha256: String::new(),
             token: "s3cret".into(),
             mtu: None,
             static_addressing: None,

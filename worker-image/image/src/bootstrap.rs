@@ -25,12 +25,11 @@ pub const MTU_RANGE: RangeInclusive<u32> = 576..=9216;
 pub struct Bootstrap {
     /// [`BOOTSTRAP_VERSION`].
     pub version: u32,
-    /// All addresses at which the orchestrator listens for workers, in the order to try; `wss://` (or `ws://`) with an IP literal as host:
+    /// All addresses at which the orchestrator listens for workers, in the order to try; `wss://` with an IP literal as host:
     /// the image has no name service.
     pub orchestrator_urls: Vec<String>,
-    /// SHA-256 of the orchestrator's CA certificate (DER), 64 hexadecimal digits; needed for `wss://`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca_sha256: Option<String>,
+    /// SHA-256 of the orchestrator's CA certificate (DER), 64 hexadecimal digits.
+    pub ca_sha256: String,
     /// The fleet's enrolment token. Never shown on the console.
     pub token: String,
     /// MTU of all interfaces, bytes; none leaves what DHCP says, else the driver's.
@@ -87,18 +86,12 @@ impl Bootstrap {
                 return wrong(
                     &format!("orchestrator_urls[{at}]"),
                     format!("{url:?}"),
-                    "wss:// or ws://, an IP address (IPv6 in brackets), a port, a path",
+                    "wss://, an IP address (IPv6 in brackets), a port, a path",
                 );
             }
         }
-        match &self.ca_sha256 {
-            Some(digest) if digest.len() != 64 || !digest.bytes().all(|digit| digit.is_ascii_hexdigit()) => {
-                return wrong("ca_sha256", format!("{digest:?}"), "64 hexadecimal digits");
-            }
-            None if urls.iter().any(|url| url.starts_with("wss:")) => {
-                return wrong("ca_sha256", "nothing".into(), "64 hexadecimal digits, needed for wss://");
-            }
-            _ => {}
+        if self.ca_sha256.len() != 64 || !self.ca_sha256.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return wrong("ca_sha256", format!("{:?}", self.ca_sha256), "64 hexadecimal digits");
         }
         if self.token.is_empty() || !self.token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return wrong("token", "an empty text or one with blanks or controls".into(), "printable ASCII, no blanks");
@@ -115,7 +108,7 @@ impl Bootstrap {
 
 /// The IP literal and port of a worker URL; none where it is not one.
 pub(crate) fn url_host(url: &str) -> Option<(IpAddr, u16)> {
-    let rest = url.strip_prefix("wss://").or_else(|| url.strip_prefix("ws://"))?;
+    let rest = url.strip_prefix("wss://")?;
     if !rest.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"'\\".contains(&byte)) {
         return None;
     }

@@ -76,7 +76,7 @@ pub(crate) fn nearest_existing(dir: &Path) -> &Path {
 pub(crate) async fn create(dir: &Path, disk: &DiskSpec, journal: &dyn Journal) -> Result<CreatedDisk, HypervisorError> {
     let path = dir.join(format!("{}.img", disk.serial));
     let size_bytes = create_at(&path, disk.size_bytes, journal).await?;
-    Ok(CreatedDisk { serial: disk.serial.clone(), size_bytes, path: Some(path) })
+    Ok(CreatedDisk { serial: disk.serial.clone(), size_bytes, scsi_address: None, path: Some(path) })
 }
 
 /// Creates a sparse file, readable by its owner alone; it must not exist. Answers its size read back.

@@ -83,7 +83,9 @@ impl Processes {
         let log = OpenOptions::new().create(true).append(true).open(log)?;
         let mut command = Command::new(&self.program);
         command
-            .args(["worker", "--exit-on-stdin-close", "--url", &bootstrap.url, "--uuid", &worker.spec.uuid])
+            .args(["worker", "--exit-on-stdin-close"])
+            .args(bootstrap.urls.iter().flat_map(|url| ["--url", url]))
+            .args(["--ca-sha256", &bootstrap.ca_sha256, "--uuid", &worker.spec.uuid])
             .args(["--threads", &worker.spec.vcpus.to_string()])
             .env(TOKEN_VARIABLE, &bootstrap.token)
             .stdin(Stdio::piped())

@@ -164,6 +164,7 @@ mod tests {
         let disk = |at: usize| CreatedDisk {
             serial: format!("FC-{at}"),
             size_bytes: 1 << 20,
+            scsi_address: None,
             path: Some(format!("/disks/{at},x.img").into()),
         };
         let spec = WorkerSpec {

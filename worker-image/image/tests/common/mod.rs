@@ -57,7 +57,7 @@ impl Orchestrator {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("ws://10.0.2.2:{}/api/worker/v1/session", self.listener.local_addr().unwrap().port())
+        format!("wss://10.0.2.2:{}/api/worker/v1/session", self.listener.local_addr().unwrap().port())
     }
 
     /// Waits for the next report and answers it with an order.
