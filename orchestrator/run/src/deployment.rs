@@ -82,8 +82,7 @@ impl<'a> Deployment<'a> {
         };
         let (fleet, events) = Fleet::start(listener, settings)
             .map_err(|error| Halt::Failed(format!("cannot listen for workers: {error}")))?;
-        let bootstrap =
-            Bootstrap { urls: fleet.urls().to_vec(), ca_sha256: fleet.ca_fingerprint().to_string(), token };
+        let bootstrap = Bootstrap { urls: fleet.urls().to_vec(), ca_sha256: fleet.ca_fingerprint().to_string(), token };
         for worker in &workers {
             place.hypervisor.start_worker(worker, &bootstrap, &journal).await?;
         }

@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::deployment::{Deployment, Wanted};
-use crate::fleet::Authority;
 use crate::fill::{NewBytes, Pass};
+use crate::fleet::Authority;
 use crate::halt::Halt;
 use crate::journal::{self, RunJournal};
 use crate::tracker::Tracker;

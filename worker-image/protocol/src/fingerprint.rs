@@ -70,9 +70,11 @@ mod tests {
         let print = Fingerprint::of(b"");
         assert_eq!(print.to_string(), shown);
         assert_eq!(shown.parse(), Ok(print));
-        let colons: Vec<String> = shown.to_uppercase().as_bytes().chunks(2).map(|pair| String::from_utf8_lossy(pair).into()).collect();
+        let colons: Vec<String> =
+            shown.to_uppercase().as_bytes().chunks(2).map(|pair| String::from_utf8_lossy(pair).into()).collect();
         assert_eq!(colons.join(":").parse(), Ok(print), "as openssl shows it");
-        for wrong in ["", "12", &shown[1..], &format!("{shown}00"), &shown.replace('e', "g"), &shown.replace('e', "é")] {
+        for wrong in ["", "12", &shown[1..], &format!("{shown}00"), &shown.replace('e', "g"), &shown.replace('e', "é")]
+        {
             assert!(wrong.parse::<Fingerprint>().is_err(), "{wrong}");
         }
     }

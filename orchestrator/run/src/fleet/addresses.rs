@@ -77,7 +77,8 @@ mod tests {
 
     #[test]
     fn a_listener_on_all_addresses_is_dialled_at_each() {
-        let all = ["wss://10.1.1.1:7/", "wss://192.0.2.7:7/", "wss://[2001:db8::7]:7/"].map(|url| url.trim_end_matches('/').to_owned() + SESSION_PATH);
+        let all = ["wss://10.1.1.1:7/", "wss://192.0.2.7:7/", "wss://[2001:db8::7]:7/"]
+            .map(|url| url.trim_end_matches('/').to_owned() + SESSION_PATH);
         assert_eq!(urls_at("[::]:7"), all);
         assert_eq!(urls_at("0.0.0.0:7"), all[..2]);
         assert_eq!(urls_at("192.0.2.7:7"), all[1..2]);
@@ -92,7 +93,10 @@ mod tests {
 
     #[test]
     fn a_certificate_carries_addresses_and_names() {
-        assert_eq!(names("192.0.2.7".parse().unwrap(), &own(), "host.example"), ["192.0.2.7", "localhost", "host.example"]);
+        assert_eq!(
+            names("192.0.2.7".parse().unwrap(), &own(), "host.example"),
+            ["192.0.2.7", "localhost", "host.example"]
+        );
         assert_eq!(names("192.0.2.7".parse().unwrap(), &own(), "höst"), ["192.0.2.7", "localhost"]);
         assert_eq!(names("0.0.0.0".parse().unwrap(), &own(), "").len(), 4);
     }

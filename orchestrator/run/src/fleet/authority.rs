@@ -119,9 +119,9 @@ impl Authority {
         let fingerprint = Fingerprint::of(&certificate);
         let authority = Self { issuer: Issuer::new(ca_parameters(), key), certificate, fingerprint };
         let probe = authority.issue(&["localhost".to_owned()])?;
-        authority
-            .verify(&probe)
-            .map_err(|error| content(certificate_path, format!("what {} issues does not verify against it: {error}", key_path.display())))?;
+        authority.verify(&probe).map_err(|error| {
+            content(certificate_path, format!("what {} issues does not verify against it: {error}", key_path.display()))
+        })?;
         Ok(authority)
     }
 
@@ -199,10 +199,11 @@ fn make(directory: &Path) -> Result<(), AuthorityError> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), AuthorityError> {
-    let written = fs::OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(path).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
+    let written =
+        fs::OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(path).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
     written.map_err(failed("write it", path))
 }
 
@@ -259,7 +260,10 @@ mod tests {
         let place = place();
         let first = Authority::open(&place.directory).unwrap().fingerprint();
         assert_eq!(mode(&place.directory), 0o700);
-        assert_eq!((mode(&place.directory.join(KEY_FILE)), mode(&place.directory.join(CERTIFICATE_FILE))), (0o600, 0o600));
+        assert_eq!(
+            (mode(&place.directory.join(KEY_FILE)), mode(&place.directory.join(CERTIFICATE_FILE))),
+            (0o600, 0o600)
+        );
         assert_eq!(fs::read_dir(place.directory.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
         assert_eq!(Authority::open(&place.directory).unwrap().fingerprint(), first, "kept");
         fs::remove_dir_all(&place.directory).unwrap();

@@ -16,7 +16,9 @@ pub(super) fn mismatch(expected: &[ExpectedDisk], hello: &Hello) -> Option<Strin
     }
     if hello.every_disk {
         let spare = hello.disks.iter().zip(&taken).filter(|(_, owner)| owner.is_none());
-        problems.extend(spare.map(|(disk, _)| format!("disk {} of {} bytes is one too many", shown(disk), disk.size_bytes)));
+        problems.extend(
+            spare.map(|(disk, _)| format!("disk {} of {} bytes is one too many", shown(disk), disk.size_bytes)),
+        );
     }
     let more = problems.len().saturating_sub(MAX_NAMED);
     problems.truncate(MAX_NAMED);

@@ -43,7 +43,9 @@ fn place_by_uuid<'a>(mut expected: impl Iterator<Item = &'a Expected> + Clone, u
 }
 
 fn same_mac(ours: &str, theirs: &str) -> bool {
-    let digits = |mac: &str| mac.bytes().filter(u8::is_ascii_hexdigit).map(|digit| digit.to_ascii_lowercase()).collect::<Vec<_>>();
+    let digits = |mac: &str| {
+        mac.bytes().filter(u8::is_ascii_hexdigit).map(|digit| digit.to_ascii_lowercase()).collect::<Vec<_>>()
+    };
     let ours = digits(ours);
     ours.len() == 12 && ours == digits(theirs)
 }

@@ -68,7 +68,10 @@ impl Leaf {
             return Ok(false);
         }
         let certificate = self.authority.issue(&names)?;
-        tracing::info!(names = names.join(", "), "this machine's addresses changed; the workers' listener has a new certificate");
+        tracing::info!(
+            names = names.join(", "),
+            "this machine's addresses changed; the workers' listener has a new certificate"
+        );
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Issued { names, certificate };
         Ok(true)
     }
@@ -142,7 +145,8 @@ mod tests {
         let second = shown();
         assert_ne!(second[0], first[0]);
         assert_eq!(second[1], first[1], "by the same CA");
-        let carries = |der: &[u8], octets: [u8; 4]| der.windows(6).any(|part| part[..2] == [0x87, 4] && part[2..] == octets);
+        let carries =
+            |der: &[u8], octets: [u8; 4]| der.windows(6).any(|part| part[..2] == [0x87, 4] && part[2..] == octets);
         assert!(carries(&first[0], [192, 0, 2, 7]) && !carries(&first[0], [192, 0, 2, 8]));
         assert!(carries(&second[0], [192, 0, 2, 8]) && carries(&second[0], [127, 0, 0, 1]));
     }
