@@ -51,6 +51,7 @@ fn show(finding: &Finding) {
     let weight = match finding.severity {
         Severity::Blocker => "blocker",
         Severity::Warning => "warning",
+        Severity::Note => "note",
     };
     println!("{weight}: {}\n    what to do: {}", finding.message, finding.remedy);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hypervisor::{Bootstrap, CreatedWorker, DiskSpec, Hypervisor, WorkerSpec, WorkerState};
+use hypervisor::{Bootstrap, CreatedWorker, DiskSpec, Hypervisor, WorkerSpec};
 use store::{Level, NewWorker, RunId, RunState, Store};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -228,12 +228,12 @@ impl<'a> Deployment<'a> {
 }
 
 async fn exits(hypervisor: &dyn Hypervisor, workers: &[CreatedWorker]) -> Result<Vec<(String, String)>, Halt> {
-    let mut exits = Vec::new();
-    for worker in workers {
-        let state: WorkerState = hypervisor.observe(&worker.spec.uuid).await?;
-        exits.extend(exit_reason(state).map(|why| (worker.spec.name.clone(), why)));
-    }
-    Ok(exits)
+    let observed = hypervisor.observe(workers).await?;
+    let exits = workers
+        .iter()
+        .zip(observed)
+        .filter_map(|(worker, observed)| exit_reason(observed.state).map(|why| (worker.spec.name.clone(), why)));
+    Ok(exits.collect())
 }
 
 fn expected(worker: &CreatedWorker) -> Expected {
@@ -269,6 +269,8 @@ fn specs(run: RunId, wanted: &Wanted<'_>) -> Vec<WorkerSpec> {
                     size_bytes: wanted.disk_bytes,
                 })
                 .collect(),
+            host: None,
+            image: None,
         })
         .collect()
 }

@@ -71,15 +71,19 @@ pub async fn execute(
     progress: watch::Sender<Progress>,
     cancel: CancellationToken,
 ) -> Result<RunId, RunError> {
-    let warnings = preflight(place, &request.plan).await?;
+    let findings = preflight(place, &request.plan).await?;
     let run_seed = request.plan.seed.unwrap_or_else(seed::draw);
     let mut environment = environment::orchestrator();
     environment["place"] = place.hypervisor.describe().await;
     environment["seed"] = json!(run_seed);
     let new = NewRun { plan: &request.plan, plan_yaml: &request.plan_yaml, environment: &environment, seed: run_seed };
     let run = store.create_run(&new).await?;
-    for warning in &warnings {
-        store.add_run_warning(run, &format!("{} ({})", warning.message, warning.remedy)).await?;
+    for finding in &findings {
+        let text = format!("{} ({})", finding.message, finding.remedy);
+        match finding.severity {
+            Severity::Note => store.add_event(run, Level::Info, &text).await?,
+            Severity::Warning | Severity::Blocker => store.add_run_warning(run, &text).await?,
+        }
     }
     let schedule = plan::schedule(&request.plan, FillRate::assumed());
     let tracker = Tracker::new(progress, run.to_string(), schedule.clone());
@@ -98,9 +102,9 @@ async fn preflight(place: &Place<'_>, plan: &plan::TestPlan) -> Result<Vec<Findi
         memory_bytes: plan.workers.memory_bytes,
     };
     let findings = place.hypervisor.preflight(&needed).await?;
-    let (blockers, warnings): (Vec<_>, Vec<_>) =
+    let (blockers, others): (Vec<_>, Vec<_>) =
         findings.into_iter().partition(|finding| finding.severity == Severity::Blocker);
-    if blockers.is_empty() { Ok(warnings) } else { Err(RunError::Preflight(blockers)) }
+    if blockers.is_empty() { Ok(others) } else { Err(RunError::Preflight(blockers)) }
 }
 
 /// A run that goes on.
