@@ -1,12 +1,14 @@
 //! `demo` and `run`: a plan from its start to its report.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 use hypervisor::local::Local;
 use plan::{Profiles, Target, TestPlan};
+use run::fleet::Authority;
 use run::{Place, Progress, Request};
 use store::{DataDir, RunId, Store};
 use tokio::net::TcpListener;
@@ -48,13 +50,17 @@ async fn execute(data_dir: &Path, request: Request, after: &AfterArgs) -> anyhow
     // Before hours of load, not after them.
     let listener = if after.serve { Some(serve::bind(after.listen).await?) } else { None };
     let store = Store::open(&dir).await?;
+    let authority = Arc::new(Authority::open(&data_dir.join("tls"))?);
     let hypervisor = local_place(data_dir, &request.plan)?;
     for ended in run::recover(&store, &hypervisor).await? {
         eprintln!("Run {ended} of an earlier, killed orchestrator was ended as failed and cleaned up.");
     }
     let (progress, watched) = watch::channel(Progress::default());
     let pages = Pages::open(listener, &store, &watched)?;
-    let id = cancellable(&store, &hypervisor, &request, progress, watched).await?;
+    // Local workers dial loopback; port 0 is any free one.
+    let place =
+        Place { hypervisor: &hypervisor, worker_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), authority };
+    let id = cancellable(&store, &place, &request, progress, watched).await?;
     let export = store.load_export(id).await?;
     let report = write_report(data_dir, &export)?;
     if after.json {
@@ -97,7 +103,7 @@ impl Pages {
 /// Runs with progress on the terminal; an interrupt cancels.
 async fn cancellable(
     store: &Store,
-    hypervisor: &Local,
+    place: &Place<'_>,
     request: &Request,
     progress: watch::Sender<Progress>,
     watched: watch::Receiver<Progress>,
@@ -105,8 +111,7 @@ async fn cancellable(
     let cancel = CancellationToken::new();
     let interrupts = tokio::spawn(cancel_on_interrupt(cancel.clone()));
     let shown = tokio::spawn(progress::show(watched));
-    let place = Place { hypervisor, worker_address: IpAddr::V4(Ipv4Addr::LOCALHOST) };
-    let ended = run::execute(store, &place, request, progress, cancel).await;
+    let ended = run::execute(store, place, request, progress, cancel).await;
     shown.await.context("the progress display")?;
     interrupts.abort();
     Ok(ended?)

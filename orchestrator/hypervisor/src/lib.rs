@@ -3,10 +3,12 @@
 //! A provider knows nothing of runs. It creates workers with data disks, starts, observes and destroys them, and hands every
 //! change to a [`Journal`] before it makes it, so that whatever it leaves behind can be found and removed after a crash.
 
+mod child;
 mod journal;
 pub mod local;
 mod model;
 pub mod proxmox;
+pub mod vm;
 
 use std::future::Future;
 use std::pin::Pin;

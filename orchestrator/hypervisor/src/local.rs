@@ -1,9 +1,9 @@
 //! The embedded local provider: workers are processes of this program, data disks are files.
 
-mod disks;
+pub(crate) mod disks;
 mod processes;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
@@ -30,56 +30,61 @@ impl Local {
     }
 }
 
+/// What of this machine's space and CPUs stands in the way.
+pub(crate) fn findings(disk_dir: &Path, deployment: &Deployment) -> Result<Vec<Finding>, HypervisorError> {
+    let space = disks::space(disk_dir)?;
+    let needed = deployment.total_bytes();
+    let mut findings = Vec::new();
+    if space.available_bytes < needed.saturating_add(MIN_FREE_AFTER_BYTES) {
+        findings.push(Finding {
+            severity: Severity::Blocker,
+            message: format!(
+                "{}: the data disks need {needed} bytes and {MIN_FREE_AFTER_BYTES} bytes stay free beside them, \
+                 but {} bytes are available",
+                disk_dir.display(),
+                space.available_bytes
+            ),
+            remedy: "use a smaller footprint, free some space, or set target.disk_dir to a larger file system".into(),
+        });
+    }
+    let wanted = deployment.workers.saturating_mul(deployment.vcpus);
+    let cpus = processes::cpus();
+    if wanted > cpus {
+        findings.push(Finding {
+            severity: Severity::Warning,
+            message: format!("{wanted} engine threads of all workers share {cpus} CPUs"),
+            remedy: "the load generator may limit the figures; use fewer workers or vcpus on this machine".into(),
+        });
+    }
+    Ok(findings)
+}
+
+/// This machine as the only host, the data disks' file system as the only storage.
+pub(crate) fn inventory(disk_dir: &Path) -> Result<Inventory, HypervisorError> {
+    let space = disks::space(disk_dir)?;
+    let (memory_bytes, memory_used_bytes) = processes::memory();
+    let name = "local".to_owned();
+    let host = Host { name, online: true, cpus: processes::cpus(), memory_bytes, memory_used_bytes };
+    let storage = StoragePlace {
+        name: disk_dir.display().to_string(),
+        kind: disks::file_system(disk_dir).unwrap_or_default(),
+        content: vec!["images".into()],
+        shared: false,
+        hosts: vec![host.name.clone()],
+        total_bytes: space.total_bytes,
+        available_bytes: space.available_bytes,
+    };
+    let product = format!("local provider of Fourcorners {}", env!("CARGO_PKG_VERSION"));
+    Ok(Inventory { product, hosts: vec![host], storages: vec![storage], networks: Vec::new() })
+}
+
 impl Hypervisor for Local {
     fn inventory(&self) -> BoxFuture<'_, Result<Inventory, HypervisorError>> {
-        Box::pin(async move {
-            let space = disks::space(&self.disk_dir)?;
-            let (memory_bytes, memory_used_bytes) = processes::memory();
-            let name = "local".to_owned();
-            let host = Host { name, online: true, cpus: processes::cpus(), memory_bytes, memory_used_bytes };
-            let storage = StoragePlace {
-                name: self.disk_dir.display().to_string(),
-                kind: disks::file_system(&self.disk_dir).unwrap_or_default(),
-                content: vec!["images".into()],
-                shared: false,
-                hosts: vec![host.name.clone()],
-                total_bytes: space.total_bytes,
-                available_bytes: space.available_bytes,
-            };
-            let product = format!("local provider of Fourcorners {}", env!("CARGO_PKG_VERSION"));
-            Ok(Inventory { product, hosts: vec![host], storages: vec![storage], networks: Vec::new() })
-        })
+        Box::pin(async move { inventory(&self.disk_dir) })
     }
 
     fn preflight<'a>(&'a self, deployment: &'a Deployment) -> BoxFuture<'a, Result<Vec<Finding>, HypervisorError>> {
-        Box::pin(async move {
-            let space = disks::space(&self.disk_dir)?;
-            let needed = deployment.total_bytes();
-            let mut findings = Vec::new();
-            if space.available_bytes < needed.saturating_add(MIN_FREE_AFTER_BYTES) {
-                findings.push(Finding {
-                    severity: Severity::Blocker,
-                    message: format!(
-                        "{}: the data disks need {needed} bytes and {MIN_FREE_AFTER_BYTES} bytes stay free beside them, \
-                         but {} bytes are available",
-                        self.disk_dir.display(),
-                        space.available_bytes
-                    ),
-                    remedy: "use a smaller footprint, free some space, or set target.disk_dir to a larger file system".into(),
-                });
-            }
-            let wanted = deployment.workers.saturating_mul(deployment.vcpus);
-            let cpus = processes::cpus();
-            if wanted > cpus {
-                findings.push(Finding {
-                    severity: Severity::Warning,
-                    message: format!("{wanted} engine threads of all workers share {cpus} CPUs"),
-                    remedy: "the load generator may limit the figures; use fewer workers or vcpus on this machine"
-                        .into(),
-                });
-            }
-            Ok(findings)
-        })
+        Box::pin(async move { findings(&self.disk_dir, deployment) })
     }
 
     fn place(&self, workers: u32) -> BoxFuture<'_, Result<Vec<Option<String>>, HypervisorError>> {

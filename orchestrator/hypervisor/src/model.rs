@@ -173,6 +173,10 @@ pub struct CreatedDisk {
     pub serial: String,
     /// Exact size read back, bytes.
     pub size_bytes: u64,
+    /// Where a worker finds it if the serial cannot be set: `CONTROLLER:CHANNEL:TARGET:LUN`, controllers counted from 0 among those that
+    /// carry disks.
+    #[serde(default)]
+    pub scsi_address: Option<String>,
     /// Where it is, for a local process.
     pub path: Option<PathBuf>,
 }
@@ -180,8 +184,10 @@ pub struct CreatedDisk {
 /// What a worker's agent needs to find its orchestrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bootstrap {
-    /// The orchestrator's URL for workers.
-    pub url: String,
+    /// The orchestrator's URLs for workers, `wss://`, in the order to try.
+    pub urls: Vec<String>,
+    /// SHA-256 of the CA certificate that workers pin, 64 hexadecimal digits.
+    pub ca_sha256: String,
     /// The fleet's enrolment token.
     pub token: String,
 }

@@ -106,7 +106,8 @@ async fn a_worker_lives_from_creation_to_destruction_and_leaves_nothing() {
     assert_eq!(worker.disks[1].size_bytes, 3 << 20);
     assert_eq!(fs::metadata(disk_path(&place, "d2")).unwrap().len(), 3 << 20);
 
-    let bootstrap = Bootstrap { url: "ws://127.0.0.1:9/x".into(), token: "s3cret".into() };
+    let urls = ["wss://127.0.0.1:9/x", "wss://192.0.2.7:9/x"].map(str::to_owned).to_vec();
+    let bootstrap = Bootstrap { urls, ca_sha256: "ab".repeat(32), token: "s3cret".into() };
     place.local.start_worker(&worker, &bootstrap, &journal).await.unwrap();
     observed(&place.local, &worker, |state| *state == WorkerState::Running).await;
 
@@ -114,7 +115,11 @@ async fn a_worker_lives_from_creation_to_destruction_and_leaves_nothing() {
     assert_eq!(left, vec![]);
     assert_eq!(files(&place.dir.path().join("disks")), 0, "disks and their directory are gone");
     let log = fs::read_to_string(place.dir.path().join("logs/fleet-7/worker-1.log")).unwrap();
-    assert!(log.contains("--url ws://127.0.0.1:9/x --uuid 6a1c") && log.contains("--disk d1="), "{log}");
+    let arguments =
+        format!("--url wss://127.0.0.1:9/x --url wss://192.0.2.7:9/x --ca-sha256 {} --uuid 6a1c", "ab".repeat(32));
+    let started = log.lines().find(|line| line.starts_with("started ")).unwrap();
+    assert!(started.contains(&arguments) && started.contains("--disk d1="), "{log}");
+    assert!(!started.contains("s3cret"), "a command line is visible to every user: {started}");
     assert!(log.contains("token s3cret") && log.ends_with("closed\n"), "ended by its closed input: {log}");
     assert!(!format!("{:?}", journal.entries()).contains("s3cret"), "no secret in the journal");
     assert!(journal.entries().iter().all(|entry| entry.outcome.is_some()));
@@ -125,7 +130,7 @@ async fn a_stopped_worker_keeps_its_disks() {
     let place = place("cat; echo closed");
     let journal = Memory::default();
     let worker = place.local.create_worker(&spec(), &journal).await.unwrap();
-    let bootstrap = Bootstrap { url: String::new(), token: String::new() };
+    let bootstrap = Bootstrap { urls: Vec::new(), ca_sha256: String::new(), token: String::new() };
     place.local.start_worker(&worker, &bootstrap, &journal).await.unwrap();
     place.local.stop_worker(&worker, &journal).await.unwrap();
     let log = fs::read_to_string(place.dir.path().join("logs/fleet-7/worker-1.log")).unwrap();
@@ -138,7 +143,7 @@ async fn the_end_of_a_worker_is_seen_with_its_last_words() {
     let place = place("echo no such device >&2; exit 3");
     let journal = Memory::default();
     let worker = place.local.create_worker(&spec(), &journal).await.unwrap();
-    let bootstrap = Bootstrap { url: String::new(), token: String::new() };
+    let bootstrap = Bootstrap { urls: Vec::new(), ca_sha256: String::new(), token: String::new() };
     place.local.start_worker(&worker, &bootstrap, &journal).await.unwrap();
     let state = observed(&place.local, &worker, |state| matches!(state, WorkerState::Ended(_))).await;
     let WorkerState::Ended(why) = state else { unreachable!() };

@@ -1,6 +1,7 @@
 //! A deployment: workers with their disks, enrolled in a fleet, from creation to destruction.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hypervisor::{Bootstrap, CreatedWorker, DiskSpec, Hypervisor, WorkerSpec};
@@ -9,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use worker_protocol::{DiskAssignment, SESSION_PATH};
+use worker_protocol::DiskAssignment;
 
 use crate::executor::Place;
 use crate::fleet::{Expected, ExpectedDisk, Fleet, FleetEvent, FleetLimits, FleetSettings, OrchestratorClock};
@@ -67,20 +68,21 @@ impl<'a> Deployment<'a> {
             }
             workers.push(place.hypervisor.create_worker(&spec, &journal).await?);
         }
-        let listener = TcpListener::bind((place.worker_address, 0))
+        let listener = TcpListener::bind(place.worker_address)
             .await
             .map_err(|error| Halt::Failed(format!("{}: cannot listen for workers: {error}", place.worker_address)))?;
         let token = uuid::Uuid::new_v4().simple().to_string();
         let clock = OrchestratorClock::start();
         let settings = FleetSettings {
             token: token.clone(),
+            authority: Arc::clone(&place.authority),
             expected: workers.iter().map(expected).collect(),
             clock,
             limits: FleetLimits::default(),
         };
         let (fleet, events) = Fleet::start(listener, settings)
             .map_err(|error| Halt::Failed(format!("cannot listen for workers: {error}")))?;
-        let bootstrap = Bootstrap { url: format!("ws://{}{SESSION_PATH}", fleet.address()), token };
+        let bootstrap = Bootstrap { urls: fleet.urls().to_vec(), ca_sha256: fleet.ca_fingerprint().to_string(), token };
         for worker in &workers {
             place.hypervisor.start_worker(worker, &bootstrap, &journal).await?;
         }
@@ -136,6 +138,7 @@ impl<'a> Deployment<'a> {
         let assign = |worker: &CreatedWorker| {
             let disks = worker.disks.iter().map(|disk| DiskAssignment {
                 serial: disk.serial.clone(),
+                scsi_address: disk.scsi_address.clone(),
                 size_bytes: disk.size_bytes,
                 region_start: from,
                 region_bytes: to - from,
@@ -234,11 +237,15 @@ async fn exits(hypervisor: &dyn Hypervisor, workers: &[CreatedWorker]) -> Result
 }
 
 fn expected(worker: &CreatedWorker) -> Expected {
-    let disk =
-        |disk: &hypervisor::CreatedDisk| ExpectedDisk { serial: disk.serial.clone(), size_bytes: disk.size_bytes };
+    let disk = |disk: &hypervisor::CreatedDisk| ExpectedDisk {
+        serial: disk.serial.clone(),
+        size_bytes: disk.size_bytes,
+        scsi_address: disk.scsi_address.clone(),
+    };
     Expected {
         name: worker.spec.name.clone(),
         uuid: worker.spec.uuid.clone(),
+        macs: worker.mac.iter().cloned().collect(),
         disks: worker.disks.iter().map(disk).collect(),
     }
 }

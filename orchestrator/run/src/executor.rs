@@ -1,6 +1,7 @@
 //! The state machine of a run.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hypervisor::{Finding, Hypervisor, HypervisorError, Severity};
@@ -12,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::deployment::{Deployment, Wanted};
 use crate::fill::{NewBytes, Pass};
+use crate::fleet::Authority;
 use crate::halt::Halt;
 use crate::journal::{self, RunJournal};
 use crate::tracker::Tracker;
@@ -21,8 +23,11 @@ use crate::{Progress, case, environment, fill, seed};
 pub struct Place<'a> {
     /// Creates, starts and destroys the workers.
     pub hypervisor: &'a dyn Hypervisor,
-    /// Address on which the orchestrator listens for workers; the port is free to choose.
-    pub worker_address: IpAddr,
+    /// Where the orchestrator listens for workers, over TLS alone: an unspecified address means all of this machine's, port 0 any free
+    /// port.
+    pub worker_address: SocketAddr,
+    /// Whose certificate the workers pin.
+    pub authority: Arc<Authority>,
 }
 
 /// What to run.

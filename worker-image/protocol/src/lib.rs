@@ -1,6 +1,6 @@
 //! The messages between orchestrator and worker, versioned. No I/O.
 //!
-//! One WebSocket a worker at [`SESSION_PATH`]; each binary frame is one message in MessagePack with named fields.
+//! One WebSocket over TLS a worker at [`SESSION_PATH`]; each binary frame is one message in MessagePack with named fields.
 //! The worker speaks first ([`Hello`]); the orchestrator answers [`Welcome`] or [`Reject`]. Unknown *fields* are
 //! ignored, so that a newer peer may add some; an unknown *message* is a decode error, so a new kind of message needs
 //! a new [`PROTOCOL_VERSION`].
@@ -10,9 +10,13 @@
 //! the other except through a clock offset that probes measured.
 
 mod codec;
+mod fingerprint;
+mod matching;
 mod messages;
 
 pub use codec::{DecodeError, EncodeError, decode_from_orchestrator, decode_from_worker, encode, hello_version};
+pub use fingerprint::{Fingerprint, FingerprintError};
+pub use matching::{NoDisk, find_disk};
 pub use messages::*;
 
 /// The version in the first message of each side. Peers of different versions refuse each other by name.

@@ -53,9 +53,10 @@ pub struct Hello {
     pub protocol_version: u32,
     /// The fleet's enrolment token.
     pub token: String,
-    /// Identity given at creation: SMBIOS UUID of a VM, the id given to a process.
+    /// Identity given at creation: SMBIOS UUID of a VM (its first three fields in either byte order), the id given to a process. Empty
+    /// where the machine has none and is known by its MAC addresses.
     pub uuid: String,
-    /// MAC addresses, lower case with colons; empty for a process.
+    /// MAC addresses of a machine, lower case with colons; empty for a process.
     #[serde(default)]
     pub macs: Vec<String>,
     /// Changes with each start of the agent's process: a worker that came back with another one has lost its job.
@@ -70,6 +71,9 @@ pub struct Hello {
     pub memory_bytes: u64,
     /// Disks that the worker may use.
     pub disks: Vec<DiskInfo>,
+    /// `disks` are all disks of the machine, found by the worker itself (a VM); else those that it was given.
+    #[serde(default)]
+    pub every_disk: bool,
     /// The job the worker still holds from an earlier session, if any.
     #[serde(default)]
     pub activity: Option<Activity>,
@@ -78,8 +82,11 @@ pub struct Hello {
 /// A disk as the worker sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskInfo {
-    /// Serial by which the orchestrator assigns the disk.
+    /// Serial; where the disk has none, `scsi-` and its SCSI address, or its kernel name.
     pub serial: String,
+    /// `CONTROLLER:CHANNEL:TARGET:LUN` of a SCSI disk, controllers counted from 0 among those that carry disks.
+    #[serde(default)]
+    pub scsi_address: Option<String>,
     /// Device or file path on the worker.
     pub path: String,
     /// Exact size, bytes.
@@ -440,8 +447,11 @@ pub struct Prepare {
 /// A disk assigned to a worker, and the part of it to use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskAssignment {
-    /// Serial; must be that of a disk in Hello.
+    /// The orchestrator's name of the disk: its serial where it could be set, and the name in all reports of the job.
     pub serial: String,
+    /// SCSI address (as [`DiskInfo::scsi_address`]) by which it is found where no disk has that serial.
+    #[serde(default)]
+    pub scsi_address: Option<String>,
     /// Exact size that the disk must have, bytes.
     pub size_bytes: u64,
     /// First byte of the region used by the job.

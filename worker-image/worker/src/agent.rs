@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 use worker_protocol::{
-    ClockReply, Failed, Hello, OrchestratorMessage, Prepare, Progress, Ready, StartAt, WorkerMessage,
+    ClockReply, Failed, Fingerprint, Hello, OrchestratorMessage, Prepare, Progress, Ready, StartAt, WorkerMessage,
     decode_from_orchestrator, encode,
 };
 
@@ -23,9 +23,10 @@ use crate::{
     book::{Book, Standing},
     convert,
     disks::Claims,
-    facts::{self, WorkerClock},
+    facts::{self, Identity, WorkerClock},
     job::{EngineSettings, JobThread, NEWS_QUEUE, News, What},
-    link::{Address, Backoff, DialError, Socket, dial},
+    link::{Backoff, DialError, Dialler, Socket, broke_off},
+    machine::Machine,
 };
 
 /// How often an ending agent looks whether the engine has stopped.
@@ -34,14 +35,18 @@ const STOP_POLL: Duration = Duration::from_millis(20);
 /// What an agent needs to know.
 #[derive(Clone)]
 pub struct Config {
-    /// The orchestrator's address, `ws://…`.
-    pub url: String,
-    /// Identity under which it is expected.
-    pub uuid: String,
+    /// The orchestrator's addresses, `wss://…`, in the order to try; at most [`crate::MAX_URLS`].
+    pub urls: Vec<String>,
+    /// SHA-256 of the orchestrator's CA certificate.
+    pub ca_sha256: Fingerprint,
+    /// Identity under which it is expected; none is that of the machine: its SMBIOS UUID and MAC addresses.
+    pub uuid: Option<String>,
     /// The enrolment token.
     pub token: String,
-    /// Disks that may be used.
-    pub disks: Vec<DiskArg>,
+    /// Disks that may be used; none are all disks of the machine.
+    pub disks: Option<Vec<DiskArg>>,
+    /// The machine.
+    pub machine: Machine,
     /// Engine threads.
     pub threads: u32,
     /// The kernel is the worker's own.
@@ -81,7 +86,9 @@ pub enum AgentError {
 
 /// A worker.
 pub struct Agent {
-    address: Address,
+    dialler: Dialler,
+    /// Number of the address to dial first: the one that answered last.
+    first_address: usize,
     hello: Hello,
     clock: WorkerClock,
     engine: EngineSettings,
@@ -112,11 +119,17 @@ impl Agent {
     /// # Errors
     /// [`AgentError::Option`] for a URL or disk that cannot be used.
     pub fn new(config: Config) -> Result<Self, AgentError> {
-        let claims = Claims::new(&config.disks)?;
+        let dialler = Dialler::new(&config.urls, config.ca_sha256)?;
+        let identity = Identity::of(config.uuid, &config.machine)?;
+        let claims = match &config.disks {
+            Some(disks) => Claims::given(disks)?,
+            None => Claims::of_machine(&config.machine)?,
+        };
         let (news_in, news) = mpsc::channel(NEWS_QUEUE);
         Ok(Self {
-            address: Address::parse(&config.url)?,
-            hello: facts::hello(config.uuid, config.token, claims.infos()),
+            dialler,
+            first_address: 0,
+            hello: facts::hello(identity, config.token, &claims),
             clock: WorkerClock::start(),
             engine: EngineSettings { claims, threads: config.threads, own_kernel: config.own_kernel },
             give_up_after: config.give_up_after,
@@ -171,9 +184,11 @@ impl Agent {
         let mut backoff = Backoff::new();
         loop {
             let hello = Hello { activity: self.book.activity(), ..self.hello.clone() };
-            let address = self.address.clone();
-            let last = match self.meanwhile(dial(&address, hello), ending.as_mut()).await? {
-                Ok((socket, welcome)) => {
+            let dialler = self.dialler.clone();
+            let dialling = dialler.dial(self.first_address, &hello);
+            let last = match self.meanwhile(dialling, ending.as_mut()).await? {
+                Ok((socket, welcome, number)) => {
+                    self.first_address = number;
                     tracing::info!(worker = welcome.worker, "enrolled");
                     return Ok(socket);
                 }
@@ -239,7 +254,7 @@ impl Agent {
             };
             match timeout(SEND_TIMEOUT, socket.send(sending)).await {
                 Ok(Ok(())) => (),
-                Ok(Err(error)) => return Ok(Parting::Broken(error.to_string())),
+                Ok(Err(error)) => return Ok(Parting::Broken(broke_off(&error))),
                 Err(_) => return Ok(Parting::Broken("the orchestrator takes no messages".to_owned())),
             }
         }
@@ -266,7 +281,7 @@ impl Agent {
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => return Heard::Nothing,
             Some(Ok(Message::Close(_))) | None => return Heard::broken("the orchestrator closed the session"),
             Some(Ok(_)) => return Heard::broken("the orchestrator sent a text message"),
-            Some(Err(error)) => return Heard::broken(error),
+            Some(Err(error)) => return Heard::broken(broke_off(&error)),
         };
         match decode_from_orchestrator(&bytes) {
             Ok(OrchestratorMessage::ClockProbe(probe)) => {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{AgentError, Config, GIVE_UP_AFTER, KEEPALIVE_TIMEOUT};
+use crate::{AgentError, Config, Fingerprint, GIVE_UP_AFTER, KEEPALIVE_TIMEOUT, Machine, bootstrap::Bootstrap};
 
 /// Environment variable that holds the enrolment token where no `--token-file` is given.
 pub const TOKEN_VARIABLE: &str = "FOURCORNERS_WORKER_TOKEN";
@@ -17,13 +17,21 @@ const MAX_TOKEN_BYTES: usize = 4096;
 /// Options of a worker.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The orchestrator's address for workers, ws://HOST:PORT/api/worker/v1/session
-    #[arg(long, value_name = "URL")]
-    pub url: String,
-    /// Identity under which the orchestrator expects this worker
+    /// An address of the orchestrator for workers, wss://HOST:PORT/api/worker/v1/session; more are tried in turn
+    #[arg(long = "url", value_name = "URL", required_unless_present = "bootstrap", requires = "ca_sha256")]
+    pub urls: Vec<String>,
+    /// SHA-256 of the orchestrator's CA certificate (DER), 64 hexadecimal digits; nothing else is trusted
+    #[arg(long, value_name = "FINGERPRINT")]
+    pub ca_sha256: Option<Fingerprint>,
+    /// Bootstrap file of a worker VM (JSON, or the image's slot), in place of addresses, fingerprint and token. Implies --own-kernel and
+    /// never gives up
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["urls", "ca_sha256", "token_file"])]
+    pub bootstrap: Option<PathBuf>,
+    /// Identity under which the orchestrator expects this worker; without it, this machine's SMBIOS UUID and MAC addresses
     #[arg(long)]
-    pub uuid: String,
-    /// A disk that may be used, and overwritten, as the orchestrator says; once for each
+    pub uuid: Option<String>,
+    /// A disk that may be used, and overwritten, as the orchestrator says; once for each. Without any and without --uuid, all disks of
+    /// this machine are shown to the orchestrator, which takes the worker only if it expects every one of them
     #[arg(long = "disk", value_name = "SERIAL=PATH")]
     pub disks: Vec<DiskArg>,
     /// File that holds the enrolment token; else it comes from the environment variable FOURCORNERS_WORKER_TOKEN
@@ -69,27 +77,58 @@ impl Args {
     /// The agent's configuration, the token read from where it is.
     ///
     /// # Errors
-    /// [`AgentError::Option`] where no token is to be had.
+    /// [`AgentError::Option`] where no token is to be had, or the bootstrap file cannot be used.
     pub fn into_config(self) -> Result<Config, AgentError> {
-        let token = match &self.token_file {
-            Some(file) => token_from(file)?,
-            None => std::env::var(TOKEN_VARIABLE).map_err(|_| AgentError::Option {
-                option: "--token-file",
-                problem: format!("not given, and the environment variable {TOKEN_VARIABLE} is not set"),
-            })?,
+        let is_machine = self.bootstrap.is_some();
+        let orchestrator = match &self.bootstrap {
+            Some(file) => Orchestrator::of_bootstrap(file)?,
+            None => self.orchestrator()?,
         };
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let threads = self.threads.unwrap_or_else(|| u32::try_from(cpus).unwrap_or(u32::MAX));
+        let all_disks = self.uuid.is_none() && self.disks.is_empty();
         Ok(Config {
-            url: self.url,
+            urls: orchestrator.urls,
+            ca_sha256: orchestrator.ca_sha256,
+            token: orchestrator.token,
             uuid: self.uuid,
-            token: token.trim().to_owned(),
-            disks: self.disks,
-            threads,
-            own_kernel: self.own_kernel,
-            give_up_after: Duration::from_secs(self.give_up_after),
+            disks: (!all_disks).then_some(self.disks),
+            machine: Machine::this(),
+            threads: self.threads.unwrap_or_else(|| u32::try_from(cpus).unwrap_or(u32::MAX)),
+            own_kernel: self.own_kernel || is_machine,
+            give_up_after: if is_machine { Duration::MAX } else { Duration::from_secs(self.give_up_after) },
             keepalive_timeout: KEEPALIVE_TIMEOUT,
         })
+    }
+
+    fn orchestrator(&self) -> Result<Orchestrator, AgentError> {
+        let missing = |option, problem: String| AgentError::Option { option, problem };
+        let token = match &self.token_file {
+            Some(file) => token_from(file)?,
+            None => std::env::var(TOKEN_VARIABLE).map_err(|_| {
+                let problem = format!("not given, and the environment variable {TOKEN_VARIABLE} is not set");
+                missing("--token-file", problem)
+            })?,
+        };
+        let ca_sha256 = self.ca_sha256.ok_or_else(|| missing("--ca-sha256", "not given".to_owned()))?;
+        Ok(Orchestrator { urls: self.urls.clone(), ca_sha256, token: token.trim().to_owned() })
+    }
+}
+
+/// Where the orchestrator is, and what it must know and be known by.
+struct Orchestrator {
+    urls: Vec<String>,
+    ca_sha256: Fingerprint,
+    token: String,
+}
+
+impl Orchestrator {
+    fn of_bootstrap(file: &Path) -> Result<Self, AgentError> {
+        let Bootstrap { orchestrator_urls, ca_sha256, token, .. } = Bootstrap::read(file)?;
+        let ca_sha256 = ca_sha256.parse().map_err(|error| AgentError::Option {
+            option: "--bootstrap",
+            problem: format!("{}: field ca_sha256: {error}", file.display()),
+        })?;
+        Ok(Self { urls: orchestrator_urls, ca_sha256, token })
     }
 }
 
@@ -121,8 +160,10 @@ mod tests {
         args: Args,
     }
 
+    const PRINT: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
     fn parse(more: &[&str]) -> Result<Args, clap::Error> {
-        let base = ["worker", "--url", "ws://127.0.0.1:1/x", "--uuid", "u"];
+        let base = ["worker", "--url", "wss://127.0.0.1:1/x", "--ca-sha256", PRINT, "--uuid", "u"];
         Cli::try_parse_from(base.iter().chain(more)).map(|cli| cli.args)
     }
 
@@ -147,5 +188,35 @@ mod tests {
         assert_eq!(parse(&["--token-file", path]).unwrap().into_config().unwrap().token, "secret");
         std::fs::write(path, "x".repeat(5_000)).unwrap();
         assert!(parse(&["--token-file", path]).unwrap().into_config().is_err());
+    }
+
+    #[test]
+    fn a_bootstrap_file_is_all_that_a_machine_needs() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let json = format!(
+            r#"{{"version":1,"orchestrator_urls":["wss://192.0.2.7:7/a","wss://192.0.2.8:7/a"],"ca_sha256":"{PRINT}","token":"t"}}"#
+        );
+        std::fs::write(file.path(), &json).unwrap();
+        let path = file.path().to_str().unwrap();
+        let parse =
+            |more: &[&str]| Cli::try_parse_from(["worker", "--bootstrap", path].iter().chain(more)).map(|cli| cli.args);
+        let config = parse(&[]).unwrap().into_config().unwrap();
+        assert_eq!(config.urls, ["wss://192.0.2.7:7/a", "wss://192.0.2.8:7/a"]);
+        assert_eq!((config.ca_sha256.to_string().as_str(), config.token.as_str()), (PRINT, "t"));
+        assert!(config.own_kernel && config.uuid.is_none() && config.disks.is_none());
+        assert_eq!(config.give_up_after, Duration::MAX);
+        assert!(parse(&["--ca-sha256", PRINT]).is_err(), "one or the other");
+        std::fs::write(file.path(), json.replace(PRINT, "12")).unwrap();
+        let error = parse(&[]).unwrap().into_config().err().unwrap().to_string();
+        assert!(error.contains("field ca_sha256: \"12\""), "{error}");
+    }
+
+    #[test]
+    fn an_orchestrator_is_not_trusted_without_a_fingerprint() {
+        let without = Cli::try_parse_from(["worker", "--url", "wss://127.0.0.1:1/x"]).map(|_| ()).unwrap_err();
+        assert!(without.to_string().contains("--ca-sha256"), "{without}");
+        let wrong = Cli::try_parse_from(["worker", "--url", "wss://127.0.0.1:1/x", "--ca-sha256", "ab"]).map(|_| ());
+        assert!(wrong.unwrap_err().to_string().contains("expected 64 hexadecimal digits"));
+        assert!(Cli::try_parse_from(["worker"]).map(|_| ()).unwrap_err().to_string().contains("--url"));
     }
 }

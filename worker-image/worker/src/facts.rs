@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use worker_protocol::{DiskInfo, Hello, PROTOCOL_VERSION};
+use worker_protocol::{Hello, PROTOCOL_VERSION};
+
+use crate::{AgentError, Machine, disks::Claims};
 
 /// The worker's monotonic clock: `worker_ns` counts from the agent's start.
 #[derive(Debug, Clone, Copy)]
@@ -28,21 +30,45 @@ impl WorkerClock {
     }
 }
 
+/// Who this worker is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    uuid: String,
+    macs: Vec<String>,
+}
+
+impl Identity {
+    /// As given (other processes on this machine have other identities, but the same MAC addresses), else the machine's own.
+    pub(crate) fn of(given: Option<String>, machine: &Machine) -> Result<Self, AgentError> {
+        if let Some(uuid) = given {
+            return Ok(Self { uuid, macs: Vec::new() });
+        }
+        let identity = Self { uuid: machine.uuid().unwrap_or_default(), macs: machine.macs() };
+        if identity.uuid.is_empty() && identity.macs.is_empty() {
+            let problem =
+                "not given, and this machine has no SMBIOS UUID that can be read and no MAC address".to_owned();
+            return Err(AgentError::Option { option: "--uuid", problem });
+        }
+        Ok(identity)
+    }
+}
+
 /// The Hello of this process, but for its activity.
-pub(crate) fn hello(uuid: String, token: String, disks: Vec<DiskInfo>) -> Hello {
+pub(crate) fn hello(identity: Identity, token: String, claims: &Claims) -> Hello {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let system = rustix::system::sysinfo();
     Hello {
         protocol_version: PROTOCOL_VERSION,
         token,
-        uuid,
-        macs: Vec::new(),
+        uuid: identity.uuid,
+        macs: identity.macs,
         boot_id: uuid::Uuid::new_v4().to_string(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         cpus: u32::try_from(cpus).unwrap_or(u32::MAX),
         memory_bytes: u64::from(system.mem_unit).saturating_mul(system.totalram),
-        disks,
+        disks: claims.infos(),
+        every_disk: claims.are_all(),
         activity: None,
     }
 }

@@ -1,4 +1,4 @@
-//! The worker agent: dials the orchestrator and drives the load engine.
+//! The worker agent: dials the orchestrator over TLS, trusting one pinned CA, and drives the load engine.
 //!
 //! One task talks to the orchestrator; each job has a thread of its own beside the engine's, so that a clock probe is answered at once also
 //! under load. [`Agent::run`] outlives its sessions: a job goes on while the agent redials, and what was not acknowledged is sent again.
@@ -6,16 +6,21 @@
 mod agent;
 mod args;
 mod book;
+mod bootstrap;
 mod convert;
 mod disks;
 mod ending;
 mod facts;
 mod job;
 mod link;
+mod machine;
+mod pin;
 
 pub use agent::{Agent, AgentError, Config};
 pub use args::{Args, DiskArg, TOKEN_VARIABLE};
 pub use ending::Ending;
+pub use machine::Machine;
+pub use worker_protocol::Fingerprint;
 
 use std::time::Duration;
 
@@ -23,8 +28,12 @@ use std::time::Duration;
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(15);
 /// A message that the orchestrator's TCP does not take within this time ends the session.
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// From dialling to Welcome.
-pub const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Addresses of one orchestrator.
+pub const MAX_URLS: usize = 32;
+/// From dialling one address to a connection.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// For the TLS handshake, and again for WebSocket and the answer to Hello.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Before dialling again: first this long, then twice as long each time, up to [`MAX_BACKOFF`]; of that, a random half to whole.
 pub const MIN_BACKOFF: Duration = Duration::from_millis(200);
 /// The longest pause before dialling again.

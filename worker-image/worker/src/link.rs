@@ -1,22 +1,27 @@
-//! Dialling: TCP, the WebSocket handshake, Hello, and Welcome or Reject.
+//! Dialling: each of the orchestrator's addresses in turn, by TCP, TLS, the WebSocket handshake, Hello, and Welcome or Reject.
 
-use std::time::Duration;
+use std::{io, sync::Arc, time::Duration};
 
 use futures_util::{SinkExt, StreamExt};
+use rustls::pki_types::ServerName;
 use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
-    tungstenite::{Message, client::IntoClientRequest, http::Uri, protocol::WebSocketConfig},
+    tungstenite::{Error as WsError, Message, client::IntoClientRequest, http::Uri, protocol::WebSocketConfig},
 };
 use worker_protocol::{
-    Hello, MAX_MESSAGE_BYTES, OrchestratorMessage, PROTOCOL_VERSION, Welcome, WorkerMessage, decode_from_orchestrator,
-    encode,
+    Fingerprint, Hello, MAX_MESSAGE_BYTES, OrchestratorMessage, PROTOCOL_VERSION, Welcome, WorkerMessage,
+    decode_from_orchestrator, encode,
 };
 
-use crate::{AgentError, DIAL_TIMEOUT, MAX_BACKOFF, MIN_BACKOFF};
+use crate::{
+    AgentError, CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_BACKOFF, MAX_URLS, MIN_BACKOFF,
+    pin::{Distrust, client_config, distrust},
+};
 
 /// The session's socket.
-pub(crate) type Socket = WebSocketStream<TcpStream>;
+pub(crate) type Socket = WebSocketStream<TlsStream<TcpStream>>;
 
 /// Why there is no session.
 #[derive(Debug)]
@@ -27,64 +32,164 @@ pub(crate) enum DialError {
     Final(String),
 }
 
-/// Where the orchestrator is.
+/// What stands between this worker and one address of its orchestrator, so that a person at its console knows where to look.
+#[derive(Debug, thiserror::Error)]
+enum Obstacle {
+    #[error("connection refused: the machine is there, but nothing listens on this port (is the orchestrator up?)")]
+    Refused,
+    #[error("no route: {0}")]
+    NoRoute(io::Error),
+    #[error("no answer within {} s: nobody has this address, or a firewall drops the packets", CONNECT_TIMEOUT.as_secs())]
+    Silent,
+    #[error("cannot connect: {0}")]
+    Connect(io::Error),
+    #[error(transparent)]
+    Distrust(Distrust),
+    #[error("the TLS handshake failed: {0}")]
+    Tls(io::Error),
+    #[error(
+        "connected, but {waiting_for} did not come within {} s: large packets may get lost on the way (MTU), or the orchestrator is \
+         overloaded",
+        HANDSHAKE_TIMEOUT.as_secs()
+    )]
+    Stuck { waiting_for: &'static str },
+    #[error("{0}")]
+    Session(String),
+}
+
+impl Obstacle {
+    fn of_connect(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Self::Refused,
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown => {
+                Self::NoRoute(error)
+            }
+            io::ErrorKind::TimedOut => Self::Silent,
+            _ => Self::Connect(error),
+        }
+    }
+
+    fn of_tls(error: io::Error) -> Self {
+        distrust(&error).map_or_else(|| Self::Tls(error), Self::Distrust)
+    }
+}
+
+/// Why an attempt at one address failed.
+#[derive(Debug)]
+enum Attempt {
+    Obstacle(Obstacle),
+    Rejected { reason: String, permanent: bool },
+}
+
+impl From<Obstacle> for Attempt {
+    fn from(obstacle: Obstacle) -> Self {
+        Self::Obstacle(obstacle)
+    }
+}
+
+/// Where the orchestrator is, and how to know it.
+#[derive(Clone)]
+pub(crate) struct Dialler {
+    addresses: Vec<Address>,
+    tls: TlsConnector,
+}
+
+/// One address of the orchestrator.
 #[derive(Debug, Clone)]
-pub(crate) struct Address {
+struct Address {
     url: String,
     host: String,
     port: u16,
+    name: ServerName<'static>,
 }
 
 impl Address {
-    pub(crate) fn parse(url: &str) -> Result<Self, AgentError> {
+    fn parse(url: &str) -> Result<Self, AgentError> {
         let bad = |problem: String| AgentError::Option { option: "--url", problem };
         let uri: Uri = url.parse().map_err(|error| bad(format!("{url:?}: {error}")))?;
-        if uri.scheme_str() != Some("ws") {
-            return Err(bad(format!("{url:?}: expected ws://HOST:PORT/PATH")));
+        if uri.scheme_str() != Some("wss") {
+            return Err(bad(format!("{url:?}: expected wss://HOST:PORT/PATH")));
         }
         let host = uri.host().ok_or_else(|| bad(format!("{url:?}: it has no host")))?;
-        let port = uri.port_u16().unwrap_or(80);
+        let port = uri.port_u16().unwrap_or(443);
         // An IPv6 literal stands in brackets in a URL, and without them elsewhere.
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self { url: url.to_owned(), host, port })
+        let name = ServerName::try_from(host.clone()).map_err(|error| bad(format!("{url:?}: its host: {error}")))?;
+        Ok(Self { url: url.to_owned(), host, port, name })
     }
 }
 
-/// Opens a session, or says why not, within [`DIAL_TIMEOUT`].
-pub(crate) async fn dial(address: &Address, hello: Hello) -> Result<(Socket, Welcome), DialError> {
-    match timeout(DIAL_TIMEOUT, open(address, hello)).await {
-        Ok(opened) => opened,
-        Err(_) => Err(DialError::Later(format!("{}: no answer within {} s", address.url, DIAL_TIMEOUT.as_secs()))),
+impl Dialler {
+    /// For an orchestrator at `urls`, each `wss://`, whose CA is `pinned`.
+    pub(crate) fn new(urls: &[String], pinned: Fingerprint) -> Result<Self, AgentError> {
+        let bad = |problem: String| AgentError::Option { option: "--url", problem };
+        if urls.is_empty() || urls.len() > MAX_URLS {
+            return Err(bad(format!("{} URLs; 1 to {MAX_URLS} are allowed", urls.len())));
+        }
+        let addresses = urls.iter().map(|url| Address::parse(url)).collect::<Result<_, _>>()?;
+        let tls = client_config(pinned)
+            .map_err(|error| AgentError::Option { option: "--ca-sha256", problem: error.to_string() })?;
+        Ok(Self { addresses, tls: TlsConnector::from(Arc::new(tls)) })
+    }
+
+    /// Opens a session at the first address that has one to give, beginning with number `first`, or says what stands in the way at each.
+    /// Answers the address's number, too. No proxy is asked, whatever the environment says.
+    pub(crate) async fn dial(&self, first: usize, hello: &Hello) -> Result<(Socket, Welcome, usize), DialError> {
+        let mut obstacles = Vec::new();
+        for number in (first..self.addresses.len()).chain(0..first) {
+            let address = &self.addresses[number];
+            match self.open(address, hello).await {
+                Ok((socket, welcome)) => return Ok((socket, welcome, number)),
+                Err(Attempt::Rejected { reason, permanent: true }) => return Err(DialError::Final(reason)),
+                Err(Attempt::Rejected { reason, permanent: false }) => return Err(DialError::Later(reason)),
+                Err(Attempt::Obstacle(obstacle)) => obstacles.push(format!("{}: {obstacle}", address.url)),
+            }
+        }
+        Err(DialError::Later(obstacles.join("; ")))
+    }
+
+    async fn open(&self, address: &Address, hello: &Hello) -> Result<(Socket, Welcome), Attempt> {
+        let connecting = TcpStream::connect((address.host.as_str(), address.port));
+        let stream = timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| Obstacle::Silent)?;
+        let stream = stream.map_err(Obstacle::of_connect)?;
+        // Clock replies must not wait for a segment to fill.
+        stream.set_nodelay(true).map_err(Obstacle::Connect)?;
+        let secured = within("the TLS handshake", self.tls.connect(address.name.clone(), stream)).await?;
+        let secured = secured.map_err(Obstacle::of_tls)?;
+        within("an answer to Hello", greet(address, secured, hello)).await?
     }
 }
 
-async fn open(address: &Address, hello: Hello) -> Result<(Socket, Welcome), DialError> {
-    let later = |error: &dyn std::fmt::Display| DialError::Later(format!("{}: {error}", address.url));
-    let stream = TcpStream::connect((address.host.as_str(), address.port)).await.map_err(|error| later(&error))?;
-    // Clock replies must not wait for a segment to fill.
-    stream.set_nodelay(true).map_err(|error| later(&error))?;
+/// A part of dialling that is given up after [`HANDSHAKE_TIMEOUT`].
+async fn within<T>(waiting_for: &'static str, part: impl Future<Output = T>) -> Result<T, Obstacle> {
+    timeout(HANDSHAKE_TIMEOUT, part).await.map_err(|_| Obstacle::Stuck { waiting_for })
+}
+
+async fn greet(address: &Address, stream: TlsStream<TcpStream>, hello: &Hello) -> Result<(Socket, Welcome), Attempt> {
+    let session = |error: &dyn std::fmt::Display| Obstacle::Session(error.to_string());
     let config = WebSocketConfig::default()
         .write_buffer_size(0)
         .max_message_size(Some(MAX_MESSAGE_BYTES))
         .max_frame_size(Some(MAX_MESSAGE_BYTES));
-    let request = address.url.as_str().into_client_request().map_err(|error| DialError::Final(error.to_string()))?;
-    let (mut socket, _) =
-        client_async_with_config(request, stream, Some(config)).await.map_err(|error| later(&error))?;
-    let hello = encode(&WorkerMessage::Hello(hello)).map_err(|error| DialError::Final(error.to_string()))?;
-    socket.send(Message::binary(hello)).await.map_err(|error| later(&error))?;
-    let answer = answer(&mut socket).await.map_err(|why| later(&why))?;
-    match answer {
+    let request = address.url.as_str().into_client_request().map_err(|error| session(&error))?;
+    let opened = client_async_with_config(request, stream, Some(config)).await;
+    let (mut socket, _) = opened.map_err(|error| Obstacle::Session(broke_off(&error)))?;
+    let hello = encode(&WorkerMessage::Hello(hello.clone())).map_err(|error| session(&error))?;
+    socket.send(Message::binary(hello)).await.map_err(|error| Obstacle::Session(broke_off(&error)))?;
+    match answer(&mut socket).await.map_err(Obstacle::Session)? {
         OrchestratorMessage::Welcome(welcome) if welcome.protocol_version == PROTOCOL_VERSION => Ok((socket, welcome)),
-        OrchestratorMessage::Welcome(welcome) => Err(DialError::Final(format!(
-            "the orchestrator speaks protocol version {}, this worker version {PROTOCOL_VERSION}",
-            welcome.protocol_version
-        ))),
+        OrchestratorMessage::Welcome(welcome) => {
+            let version = welcome.protocol_version;
+            let reason =
+                format!("the orchestrator speaks protocol version {version}, this worker version {PROTOCOL_VERSION}");
+            Err(Attempt::Rejected { reason, permanent: true })
+        }
         OrchestratorMessage::Reject(reject) => {
             // Answers the orchestrator's close; whatever comes of it changes nothing.
             let _ = socket.close(None).await;
-            Err(if reject.permanent { DialError::Final(reject.reason) } else { DialError::Later(reject.reason) })
+            Err(Attempt::Rejected { reason: reject.reason, permanent: reject.permanent })
         }
-        _ => Err(later(&"neither welcomed nor rejected")),
+        _ => Err(Obstacle::Session("neither welcomed nor rejected".to_owned()).into()),
     }
 }
 
@@ -96,8 +201,16 @@ async fn answer(socket: &mut Socket) -> Result<OrchestratorMessage, String> {
             }
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => (),
             Some(Ok(_)) | None => return Err("closed before its answer to Hello".to_owned()),
-            Some(Err(error)) => return Err(error.to_string()),
+            Some(Err(error)) => return Err(broke_off(&error)),
         }
+    }
+}
+
+/// Why a connection ended, for a person. TLS calls it an error where the other process ended without a word.
+pub(crate) fn broke_off(error: &WsError) -> String {
+    match error {
+        WsError::Io(io) if io.kind() == io::ErrorKind::UnexpectedEof => "the connection was cut".to_owned(),
+        other => other.to_string(),
     }
 }
 
@@ -126,13 +239,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_web_socket_urls() {
-        let address = Address::parse("ws://[::1]:8080/api").unwrap();
+    fn addresses_are_web_socket_urls_over_tls() {
+        let address = Address::parse("wss://[::1]:8080/api").unwrap();
         assert_eq!((address.host.as_str(), address.port), ("::1", 8080));
-        assert_eq!(Address::parse("ws://10.0.0.1/api").unwrap().port, 80);
-        for bad in ["http://a/b", "wss://a/b", "ws://", "a b", "/api", ""] {
+        assert_eq!(Address::parse("wss://10.0.0.1/api").unwrap().port, 443);
+        for bad in ["http://a/b", "ws://a/b", "wss://", "wss://a b", "/api", ""] {
             let error = Address::parse(bad).unwrap_err().to_string();
             assert!(error.contains("--url"), "{error}");
+        }
+        assert!(Address::parse("ws://a/b").unwrap_err().to_string().contains("expected wss://"));
+    }
+
+    #[test]
+    fn there_is_at_least_one_address_and_not_too_many() {
+        let pinned = Fingerprint::of(b"");
+        for count in [0, MAX_URLS + 1] {
+            let error = Dialler::new(&vec!["wss://10.0.0.1/".to_owned(); count], pinned).err().unwrap().to_string();
+            assert!(error.contains(&format!("{count} URLs; 1 to 32")), "{error}");
+        }
+        assert_eq!(
+            Dialler::new(&vec!["wss://10.0.0.1/".to_owned(); MAX_URLS], pinned).unwrap().addresses.len(),
+            MAX_URLS
+        );
+    }
+
+    #[test]
+    fn obstacles_to_a_connection_are_told_apart() {
+        let told = |kind| Obstacle::of_connect(io::Error::from(kind)).to_string();
+        let kinds = [
+            (io::ErrorKind::ConnectionRefused, "connection refused"),
+            (io::ErrorKind::HostUnreachable, "no route"),
+            (io::ErrorKind::NetworkUnreachable, "no route"),
+            (io::ErrorKind::TimedOut, "no answer within 5 s"),
+            (io::ErrorKind::PermissionDenied, "cannot connect"),
+        ];
+        for (kind, part) in kinds {
+            assert!(told(kind).starts_with(part), "{}", told(kind));
         }
     }
 

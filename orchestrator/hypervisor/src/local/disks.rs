@@ -36,13 +36,13 @@ impl Identity {
 
 /// A file system's space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Space {
-    pub(super) total_bytes: u64,
-    pub(super) available_bytes: u64,
+pub(crate) struct Space {
+    pub(crate) total_bytes: u64,
+    pub(crate) available_bytes: u64,
 }
 
 /// Space of the file system that holds `dir`, or the nearest of its parents that exists.
-pub(super) fn space(dir: &Path) -> Result<Space, HypervisorError> {
+pub(crate) fn space(dir: &Path) -> Result<Space, HypervisorError> {
     let there = nearest_existing(dir);
     let stat = rustix::fs::statvfs(there)
         .map_err(io::Error::from)
@@ -54,7 +54,7 @@ pub(super) fn space(dir: &Path) -> Result<Space, HypervisorError> {
 }
 
 /// Type of the file system that holds `dir` (`ext4`), by the longest mount point above it.
-pub(super) fn file_system(dir: &Path) -> Option<String> {
+pub(crate) fn file_system(dir: &Path) -> Option<String> {
     let dir = fs::canonicalize(nearest_existing(dir)).ok()?;
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     mounts
@@ -68,25 +68,32 @@ pub(super) fn file_system(dir: &Path) -> Option<String> {
         .map(|(_, kind)| kind)
 }
 
-fn nearest_existing(dir: &Path) -> &Path {
+pub(crate) fn nearest_existing(dir: &Path) -> &Path {
     dir.ancestors().find(|path| !path.as_os_str().is_empty() && path.exists()).unwrap_or(Path::new("."))
 }
 
 /// Creates a sparse file of the disk's size; it must not exist.
-pub(super) async fn create(dir: &Path, disk: &DiskSpec, journal: &dyn Journal) -> Result<CreatedDisk, HypervisorError> {
-    fs::create_dir_all(dir).map_err(HypervisorError::io(format!("{}: cannot create the directory", dir.display())))?;
+pub(crate) async fn create(dir: &Path, disk: &DiskSpec, journal: &dyn Journal) -> Result<CreatedDisk, HypervisorError> {
     let path = dir.join(format!("{}.img", disk.serial));
-    let details = json!(CreateIntent { path: path.clone(), size_bytes: disk.size_bytes });
+    let size_bytes = create_at(&path, disk.size_bytes, journal).await?;
+    Ok(CreatedDisk { serial: disk.serial.clone(), size_bytes, scsi_address: None, path: Some(path) })
+}
+
+/// Creates a sparse file, readable by its owner alone; it must not exist. Answers its size read back.
+pub(crate) async fn create_at(path: &Path, size_bytes: u64, journal: &dyn Journal) -> Result<u64, HypervisorError> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(dir).map_err(HypervisorError::io(format!("{}: cannot create the directory", dir.display())))?;
+    let details = json!(CreateIntent { path: path.to_owned(), size_bytes });
     let object = path.display().to_string();
     let id = journal.intent(Intent { kind: CREATE.into(), effect: Effect::Create, object, details }).await?;
-    match create_file(&path, disk.size_bytes) {
+    match create_file(path, size_bytes) {
         Ok((identity, size_bytes)) => {
             journal.outcome(id, true, json!(identity)).await?;
-            Ok(CreatedDisk { serial: disk.serial.clone(), size_bytes, path: Some(path) })
+            Ok(size_bytes)
         }
         Err(error) => {
             journal.outcome(id, false, json!({ "error": error.to_string() })).await?;
-            Err(HypervisorError::io(format!("{}: cannot create the data disk", path.display()))(error))
+            Err(HypervisorError::io(format!("{}: cannot create the file", path.display()))(error))
         }
     }
 }
@@ -109,7 +116,7 @@ fn set_size(file: &File, size_bytes: u64) -> io::Result<(Identity, u64)> {
 }
 
 /// Deletes the files that the entries record, and the fleet's directory where it is empty then.
-pub(super) async fn delete_recorded(
+pub(crate) async fn delete_recorded(
     root: &Path,
     recorded: &[JournalEntry],
     journal: &dyn Journal,

@@ -5,26 +5,19 @@ use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use serde_json::json;
-use tokio::process::{Child, ChildStdin, Command};
-use tokio::sync::watch;
+use tokio::process::{Child, Command};
 
+use crate::child::{DID_NOT_END, Supervised};
 use crate::{Bootstrap, CreatedWorker, Effect, HypervisorError, Intent, Journal, JournalEntry, WorkerState};
 
 /// Kind of the journal entry that records a process.
 const START: &str = "local.start-worker";
 /// Kind of the journal entry that records its end.
 const STOP: &str = "local.stop-worker";
-/// Outcome of a stop without effect.
-const DID_NOT_END: &str = "did not end";
-/// How long a worker may take to end by itself after its standard input closed.
-const END_GRACE: Duration = Duration::from_secs(10);
 /// Environment variable that hands the enrolment token over: a command line is visible to every user.
 const TOKEN_VARIABLE: &str = "FOURCORNERS_WORKER_TOKEN";
-/// Bytes of a worker's log shown when it ends unasked.
-const LOG_TAIL_BYTES: usize = 600;
 
 /// CPUs of this machine.
 pub(super) fn cpus() -> u32 {
@@ -45,15 +38,7 @@ pub(super) fn memory() -> (u64, u64) {
 pub(super) struct Processes {
     program: PathBuf,
     log_dir: PathBuf,
-    running: Arc<Mutex<HashMap<String, Process>>>,
-}
-
-struct Process {
-    /// Closing it ends the worker.
-    stdin: Option<ChildStdin>,
-    /// Asks the watching task to kill.
-    kill: Option<tokio::sync::oneshot::Sender<()>>,
-    state: watch::Receiver<WorkerState>,
+    running: Arc<Mutex<HashMap<String, Supervised>>>,
 }
 
 impl Processes {
@@ -83,7 +68,7 @@ impl Processes {
             worker.spec.name,
             self.program.display()
         )))?;
-        self.watch(uuid.clone(), child, log);
+        self.lock().insert(uuid.clone(), Supervised::watch(child, log));
         Ok(())
     }
 
@@ -98,7 +83,9 @@ impl Processes {
         let log = OpenOptions::new().create(true).append(true).open(log)?;
         let mut command = Command::new(&self.program);
         command
-            .args(["worker", "--exit-on-stdin-close", "--url", &bootstrap.url, "--uuid", &worker.spec.uuid])
+            .args(["worker", "--exit-on-stdin-close"])
+            .args(bootstrap.urls.iter().flat_map(|url| ["--url", url]))
+            .args(["--ca-sha256", &bootstrap.ca_sha256, "--uuid", &worker.spec.uuid])
             .args(["--threads", &worker.spec.vcpus.to_string()])
             .env(TOKEN_VARIABLE, &bootstrap.token)
             .stdin(Stdio::piped())
@@ -117,28 +104,8 @@ impl Processes {
         command.spawn()
     }
 
-    fn watch(&self, uuid: String, mut child: Child, log: PathBuf) {
-        let (state, receiver) = watch::channel(WorkerState::Running);
-        let (kill, killed) = tokio::sync::oneshot::channel();
-        let process = Process { stdin: child.stdin.take(), kill: Some(kill), state: receiver };
-        self.lock().insert(uuid, process);
-        tokio::spawn(async move {
-            let ended = tokio::select! {
-                ended = child.wait() => ended,
-                Ok(()) = killed => {
-                    // The process may have ended by itself in this moment; waiting tells.
-                    let _ = child.start_kill();
-                    child.wait().await
-                }
-            };
-            let how = ended.map_or_else(|error| format!("cannot be waited for: {error}"), |status| status.to_string());
-            // Nobody may be interested any more.
-            let _ = state.send(WorkerState::Ended(format!("its process ended ({how}){}", tail(&log))));
-        });
-    }
-
     pub(super) fn observe(&self, uuid: &str) -> WorkerState {
-        self.lock().get(uuid).map_or(WorkerState::Unknown, |process| process.state.borrow().clone())
+        self.lock().get(uuid).map_or(WorkerState::Unknown, Supervised::state)
     }
 
     /// Ends the recorded workers that this process started. Those of an earlier orchestrator ended with it.
@@ -160,43 +127,17 @@ impl Processes {
             let intent =
                 Intent { kind: STOP.into(), effect: Effect::Destroy, object: uuid.clone(), details: json!({}) };
             let id = journal.intent(intent).await?;
-            drop(process.stdin.take());
+            process.close_stdin();
             ending.push((id, process));
         }
         for (id, process) in ending {
-            let how = end(process).await;
+            let how = process.end().await;
             journal.outcome(id, how != DID_NOT_END, json!({ "state": how })).await?;
         }
         Ok(())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Process>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Supervised>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-async fn end(mut process: Process) -> &'static str {
-    let mut state = process.state.clone();
-    if wait_ended(&mut state).await {
-        return "ended";
-    }
-    if let Some(kill) = process.kill.take() {
-        let _ = kill.send(());
-    }
-    if wait_ended(&mut state).await { "killed" } else { DID_NOT_END }
-}
-
-async fn wait_ended(state: &mut watch::Receiver<WorkerState>) -> bool {
-    let ended = state.wait_for(|state| matches!(state, WorkerState::Ended(_)));
-    // A closed channel means that the watching task is gone, and the child with it.
-    tokio::time::timeout(END_GRACE, ended).await.is_ok()
-}
-
-/// The last lines of a worker's log, for the message about its end.
-fn tail(log: &PathBuf) -> String {
-    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-    let start = text.len().saturating_sub(LOG_TAIL_BYTES);
-    let start = (start..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
-    let text = text[start..].trim();
-    if text.is_empty() { String::new() } else { format!("; its log {} ends with: {text}", log.display()) }
 }

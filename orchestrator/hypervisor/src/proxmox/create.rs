@@ -166,6 +166,7 @@ pub(super) fn read_back(record: &VmRecord, config: &VmConfig) -> Result<Vec<Volu
 /// A created worker from what was recorded of it.
 pub(super) fn worker_of(record: &VmRecord, volumes: &[VolumeRecord], warnings: Vec<String>) -> CreatedWorker {
     let disk = |volume: &VolumeRecord| CreatedDisk {
+        scsi_address: None,
         serial: volume.serial.clone(),
         size_bytes: volume.size_bytes,
         path: None,

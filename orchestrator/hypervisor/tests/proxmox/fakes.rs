@@ -273,7 +273,7 @@ pub(crate) async fn provision(
 }
 
 pub(crate) fn bootstrap() -> Bootstrap {
-    Bootstrap { url: String::new(), token: String::new() }
+    Bootstrap { urls: Vec::new(), ca_sha256: String::new(), token: String::new() }
 }
 
 pub(crate) fn deployment(workers: u32) -> Deployment {

@@ -102,23 +102,6 @@ impl Member {
         self.hello.as_ref().is_some_and(|known| known.boot_id == hello.boot_id)
     }
 
-    /// Why the disks in `hello` are not those expected, naming the first that is not.
-    pub(super) fn disk_mismatch(&self, hello: &Hello) -> Option<String> {
-        self.expected.disks.iter().find_map(|expected| {
-            let serial = &expected.serial;
-            let Some(found) = hello.disks.iter().find(|disk| &disk.serial == serial) else {
-                return Some(format!("disk {serial} is missing"));
-            };
-            if found.size_bytes != expected.size_bytes {
-                return Some(format!(
-                    "disk {serial} ({}) has {} bytes; expected {}",
-                    found.path, found.size_bytes, expected.size_bytes
-                ));
-            }
-            found.in_use.as_ref().map(|why| format!("disk {serial} ({}) is in use: {why}", found.path))
-        })
-    }
-
     /// Takes the worker in (again); the link is up afterwards.
     pub(super) fn enrol(&mut self, hello: Hello) -> CatchUp {
         if !self.is_same_process(&hello) {

@@ -5,14 +5,21 @@
 //! tells it; where its session breaks, the fleet says again what the worker missed when the same process is back, so a caller need
 //! not know of reconnections. Samples come out once each, in order, and are acknowledged by the caller once stored.
 
+mod addresses;
+mod authority;
 mod barrier;
 mod clock;
+mod disks;
 mod error;
+mod identity;
 mod listen;
 mod member;
+mod metered;
+mod refusals;
 mod roster;
 mod session;
 mod settings;
+mod tls;
 
 use std::{
     io,
@@ -22,14 +29,18 @@ use std::{
 };
 
 use tokio::{net::TcpListener, sync::mpsc};
-use worker_protocol::{Hello, Prepare, StartAt};
+use worker_protocol::{Fingerprint, Hello, Prepare, StartAt};
 
 use member::Link;
 use roster::Shared;
+use tls::Leaf;
 
+pub use addresses::MAX_URLS;
+pub use authority::{Authority, AuthorityError, CERTIFICATE_FILE, KEY_FILE};
 pub use barrier::{PlannedStart, StartPlan, StartSkew};
 pub use clock::{ClockOffset, MAX_CLOCK_HISTORY, OrchestratorClock, drift_ppm};
 pub use error::{CommandError, EnrolError, Missing};
+pub use refusals::{MAX_REFUSALS_KEPT, REFUSAL_BURST, REFUSAL_INTERVAL};
 pub use settings::*;
 
 /// The most workers of a fleet.
@@ -39,6 +50,7 @@ pub const MAX_WORKERS: usize = 4_096;
 pub struct Fleet {
     shared: Arc<Shared>,
     address: SocketAddr,
+    urls: Vec<String>,
 }
 
 /// A worker that is here.
@@ -53,27 +65,48 @@ pub struct Enrolled {
 }
 
 impl Fleet {
-    /// Accepts workers on `listener` from now on, within the current Tokio runtime. The caller takes events from the
-    /// receiver for as long as the fleet lives: without one, sessions end.
+    /// Accepts workers on `listener` from now on, within the current Tokio runtime and over TLS alone. The caller takes events from
+    /// the receiver for as long as the fleet lives: without one, sessions end.
     ///
     /// # Errors
-    /// Where the listener has no address, or more than [`MAX_WORKERS`] are expected.
+    /// Where the listener has no address, no certificate can be issued for it, or more than [`MAX_WORKERS`] are expected.
     pub fn start(listener: TcpListener, settings: FleetSettings) -> io::Result<(Self, mpsc::Receiver<FleetEvent>)> {
         let workers = settings.expected.len();
         if workers > MAX_WORKERS {
             return Err(io::Error::other(format!("{workers} workers; at most {MAX_WORKERS} are allowed")));
         }
         let address = listener.local_addr()?;
+        let own = addresses::of_this_machine()?;
+        let leaf = Leaf::issue(Arc::clone(&settings.authority), address.ip(), &own).map_err(io::Error::other)?;
+        let acceptor = tls::acceptor(Arc::clone(&leaf)).map_err(io::Error::other)?;
         let (events_in, events) = mpsc::channel(EVENTS_PER_WORKER * workers.max(1));
         let shared = Arc::new(Shared::new(settings, events_in));
-        tokio::spawn(listen::accept_workers(listener, Arc::clone(&shared)));
-        Ok((Self { shared, address }, events))
+        let listen = listen::accept_workers(listener, acceptor, Arc::clone(&shared));
+        tokio::spawn(shared.cancel.clone().run_until_cancelled_owned(async move {
+            tokio::select! {
+                () = listen => (),
+                () = leaf.follow_addresses() => (),
+            }
+        }));
+        Ok((Self { shared, address, urls: addresses::urls(address, &own) }, events))
     }
 
     /// Where workers dial.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What workers dial, in turn: each address of this machine at which the listener answers, at most [`MAX_URLS`].
+    #[must_use]
+    pub fn urls(&self) -> &[String] {
+        &self.urls
+    }
+
+    /// What workers pin.
+    #[must_use]
+    pub fn ca_fingerprint(&self) -> Fingerprint {
+        self.shared.settings.authority.fingerprint()
     }
 
     /// Waits until every expected worker has a session and its clock is measured.

@@ -1,8 +1,8 @@
 //! All members behind one lock, the channel of events, and the sessions that are up.
 
 use std::{
-    collections::VecDeque,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -12,9 +12,12 @@ use worker_protocol::{Hello, OrchestratorMessage, PROTOCOL_VERSION, Reject, Star
 use super::{
     barrier::StartPlan,
     clock::ClockOffset,
+    disks,
     error::{CommandError, EnrolError, Missing},
+    identity::{Stranger, recognise},
     member::{Link, Member, Received},
-    settings::{Expected, FleetEvent, FleetSettings, MAX_REFUSALS_KEPT, OUTBOUND_QUEUE},
+    refusals::Refusals,
+    settings::{Expected, FleetEvent, FleetSettings, OUTBOUND_QUEUE},
 };
 
 /// Measurements of one clock that may wait for their turn.
@@ -34,7 +37,7 @@ pub(super) struct Shared {
 /// The members and their sessions.
 pub(super) struct Roster {
     seats: Vec<Seat>,
-    refused: VecDeque<String>,
+    refused: Refusals,
     shutting_down: bool,
     generations: u64,
 }
@@ -94,7 +97,8 @@ pub(super) enum SessionError {
 impl Shared {
     pub(super) fn new(settings: FleetSettings, events: mpsc::Sender<FleetEvent>) -> Self {
         let seats = settings.expected.iter().cloned().map(Seat::new).collect();
-        let roster = Roster { seats, refused: VecDeque::new(), shutting_down: false, generations: 0 };
+        let refused = Refusals::new(Instant::now());
+        let roster = Roster { seats, refused, shutting_down: false, generations: 0 };
         Self {
             settings,
             cancel: CancellationToken::new(),
@@ -124,17 +128,15 @@ impl Shared {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Writes a refusal down. Strangers may cause any number, so its event takes the emptier half of the queue only, and is dropped
-    /// beyond that: the workers' events must find room.
+    /// Writes a refusal down. Strangers may cause any number: too many in a short time are only counted, and an event takes the
+    /// emptier half of the queue only, since the workers' events must find room.
     pub(super) fn refuse(&self, peer: &str, reason: &str) {
-        tracing::warn!(peer, reason, "refused a worker connection");
         let mut roster = self.roster();
-        if roster.refused.len() == MAX_REFUSALS_KEPT {
-            roster.refused.pop_front();
-        }
-        roster.refused.push_back(format!("{peer}: {reason}"));
-        if self.events.capacity() > self.events.max_capacity() / 2 {
-            let _ = self.events.try_send(FleetEvent::Refused { peer: peer.to_owned(), reason: reason.to_owned() });
+        if let Some(reason) = roster.refused.add(peer, reason, Instant::now()) {
+            tracing::warn!(peer, reason, "refused a worker connection");
+            if self.events.capacity() > self.events.max_capacity() / 2 {
+                let _ = self.events.try_send(FleetEvent::Refused { peer: peer.to_owned(), reason });
+            }
         }
         drop(roster);
         self.changed();
@@ -331,7 +333,7 @@ impl Shared {
             };
             missing.push(Missing { worker: member.name().to_owned(), why });
         }
-        let refused = roster.refused.iter().cloned().collect();
+        let refused = roster.refused.kept();
         (!missing.is_empty()).then_some((EnrolError { missing, refused, waited_seconds }, hopeless))
     }
 }
@@ -339,24 +341,39 @@ impl Shared {
 impl Roster {
     /// The seat of a worker that may come in.
     fn judge(&mut self, hello: &Hello) -> Result<usize, Reject> {
-        let known = |seat: &Seat| seat.member.expected.uuid.eq_ignore_ascii_case(&hello.uuid);
-        let Some(at) = self.seats.iter().position(known) else {
-            return Err(reject(format!("no worker with UUID {:?} belongs to this fleet", shown(&hello.uuid)), true));
-        };
+        let expected = self.seats.iter().map(|seat| &seat.member.expected);
+        let at = recognise(expected, hello).map_err(|stranger| reject(self.describe(&stranger, hello), true))?;
         let member = &mut self.seats[at].member;
         if member.is_same_process(hello) {
             return Ok(at);
         }
         if member.link == Link::Up {
             let name = member.name();
-            let reason = format!("another worker with the UUID of {name} has a session; it is refused until that ends");
+            let reason =
+                format!("another worker with the identity of {name} has a session; it is refused until that ends");
             return Err(reject(reason, false));
         }
-        if let Some(mismatch) = member.disk_mismatch(hello) {
+        if let Some(mismatch) = disks::mismatch(&member.expected.disks, hello) {
             member.refusal = Some((mismatch.clone(), true));
             return Err(reject(mismatch, true));
         }
         Ok(at)
+    }
+
+    fn describe(&self, stranger: &Stranger, hello: &Hello) -> String {
+        let macs = shown(&hello.macs.join(", "));
+        let with_macs = if macs.is_empty() { String::new() } else { format!(" or MAC address {macs}") };
+        match *stranger {
+            Stranger::Unknown => {
+                format!("no worker with UUID {:?}{with_macs} belongs to this fleet", shown(&hello.uuid))
+            }
+            Stranger::Torn(by_uuid, by_mac) => format!(
+                "its UUID {:?} is that of {}, but a MAC address of {macs} is that of {}",
+                shown(&hello.uuid),
+                self.seats[by_uuid].member.name(),
+                self.seats[by_mac].member.name(),
+            ),
+        }
     }
 
     fn open_session(&mut self, at: usize, fleet: &CancellationToken) -> Admitted {

@@ -84,7 +84,7 @@ where
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
             Some(Ok(Message::Close(_))) | None => return "the worker closed the session".to_owned(),
             Some(Ok(other)) => return format!("the worker sent {}", kind(&other)),
-            Some(Err(error)) => return error.to_string(),
+            Some(Err(error)) => return broke_off(&error),
         };
         let heard = match decode_from_worker(&bytes) {
             Err(error) => return format!("the worker sent what is {error}"),
@@ -144,8 +144,16 @@ where
 async fn within(sending: impl Future<Output = Result<(), WsError>>) -> Result<(), String> {
     match timeout(SEND_TIMEOUT, sending).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
+        Ok(Err(error)) => Err(broke_off(&error)),
         Err(_) => Err(format!("the worker takes no messages for {} s", SEND_TIMEOUT.as_secs())),
+    }
+}
+
+/// Why a connection ended, for a person. TLS calls it an error where the peer's process ended without a word.
+fn broke_off(error: &WsError) -> String {
+    match error {
+        WsError::Io(io) if io.kind() == std::io::ErrorKind::UnexpectedEof => "its connection was cut".to_owned(),
+        other => other.to_string(),
     }
 }
 

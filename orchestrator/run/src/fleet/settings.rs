@@ -1,13 +1,15 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use worker_protocol::{Failed, Finished, Hello, Progress, Ready, Sample};
 
-use super::clock::OrchestratorClock;
+use super::{authority::Authority, clock::OrchestratorClock};
 
 /// How long a worker on this machine may stay away before it is lost.
 pub const LOCAL_GRACE: Duration = Duration::from_secs(5);
-/// From the connection to a worker's valid Hello; a slower peer is dropped.
+/// From the connection to a worker's valid Hello, the TLS handshake included; a slower peer is dropped.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same while others wait for the place: a crowd of silent connections keeps no worker out for long.
+pub const CROWDED_TIMEOUT: Duration = Duration::from_secs(1);
 /// A session on which nothing is heard for this long is dead, though TCP has not noticed.
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(15);
 /// A message that the peer's TCP does not take within this time ends the session.
@@ -23,20 +25,20 @@ pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A whole burst; without enough replies in it there is no measurement.
 pub const BURST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that have not enrolled yet; more wait in the listener's backlog.
-pub const MAX_UNENROLLED: usize = 64;
+pub const MAX_UNENROLLED: usize = 256;
 /// Messages waiting for one worker; beyond it the session ends, and what matters is said again on the next.
 pub const OUTBOUND_QUEUE: usize = 64;
 /// Events a worker that may wait for the caller: more than the samples a worker sends ahead of their acknowledgement.
 pub const EVENTS_PER_WORKER: usize = worker_protocol::MAX_SAMPLES_IN_FLIGHT + 32;
-/// The last refusals kept for a person.
-pub const MAX_REFUSALS_KEPT: usize = 8;
 
 /// Who belongs to the fleet, and its limits.
 #[derive(Debug, Clone)]
 pub struct FleetSettings {
     /// What a worker must present.
     pub token: String,
-    /// The workers; names and UUIDs are distinct.
+    /// Whose certificate workers pin.
+    pub authority: Arc<Authority>,
+    /// The workers; names, UUIDs and MAC addresses are distinct.
     pub expected: Vec<Expected>,
     /// The clock of the run.
     pub clock: OrchestratorClock,
@@ -49,19 +51,23 @@ pub struct FleetSettings {
 pub struct Expected {
     /// Name in the run.
     pub name: String,
-    /// Identity, compared without regard to case.
+    /// Identity, compared without regard to case and with its first three fields in either byte order.
     pub uuid: String,
-    /// Disks that it must have; it may have others, which are left alone.
+    /// MAC addresses of the machine, any of which identifies it as well; none for a process.
+    pub macs: Vec<String>,
+    /// Disks that it must have. A machine must have no other; what else a process was given is left alone.
     pub disks: Vec<ExpectedDisk>,
 }
 
 /// A data disk of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpectedDisk {
-    /// Serial.
+    /// Serial, or what the disk is called where it has none.
     pub serial: String,
-    /// Exact size, bytes.
+    /// Exact size as the hypervisor reads it back, bytes.
     pub size_bytes: u64,
+    /// Where it is found if no disk has that serial, as [`worker_protocol::DiskInfo::scsi_address`].
+    pub scsi_address: Option<String>,
 }
 
 /// A fleet's times and numbers; the defaults are the constants of this module.
@@ -71,6 +77,8 @@ pub struct FleetLimits {
     pub grace: Duration,
     /// From connection to Hello.
     pub hello_timeout: Duration,
+    /// The same while others wait.
+    pub crowded_timeout: Duration,
     /// Silence that ends a session; pings go out at a third of it.
     pub keepalive_timeout: Duration,
     /// How long an event waits for the caller before its session ends.
@@ -86,6 +94,7 @@ impl Default for FleetLimits {
         Self {
             grace: LOCAL_GRACE,
             hello_timeout: HELLO_TIMEOUT,
+            crowded_timeout: CROWDED_TIMEOUT,
             keepalive_timeout: KEEPALIVE_TIMEOUT,
             event_timeout: EVENT_TIMEOUT,
             probe_interval: PROBE_INTERVAL,

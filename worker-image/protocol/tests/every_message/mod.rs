@@ -50,6 +50,7 @@ pub(crate) fn orchestrator_messages(v: &Values) -> Vec<OrchestratorMessage> {
     messages.extend(works(v).into_iter().map(|work| {
         let disk = DiskAssignment {
             serial: v.text.clone(),
+            scsi_address: some(v, v.text.clone()),
             size_bytes: v.wide,
             region_start: v.wide,
             region_bytes: v.wide,
@@ -68,6 +69,7 @@ fn hello(v: &Values) -> Hello {
     let kinds = [DiskKind::Block, DiskKind::File];
     let disk = |kind| DiskInfo {
         serial: v.text.clone(),
+        scsi_address: some(v, v.text.clone()),
         path: v.text.clone(),
         size_bytes: v.wide,
         logical_block_bytes: v.narrow,
@@ -86,6 +88,7 @@ fn hello(v: &Values) -> Hello {
         cpus: v.narrow,
         memory_bytes: v.wide,
         disks: kinds.map(disk).to_vec(),
+        every_disk: v.flag,
         activity: some(v, Activity { job: v.wide, finished: v.flag, next_unacknowledged: v.wide }),
     }
 }

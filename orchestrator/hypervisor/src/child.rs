@@ -1,0 +1,85 @@
+//! A child process under observation: a worker's, or the emulator of a worker VM.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::process::{Child, ChildStdin};
+use tokio::sync::{oneshot, watch};
+
+use crate::WorkerState;
+
+/// How long a child may take to end after it was asked to, and again after it was killed.
+pub(crate) const END_GRACE: Duration = Duration::from_secs(10);
+/// Outcome of a stop without effect.
+pub(crate) const DID_NOT_END: &str = "did not end";
+/// Bytes of a child's log shown when it ends unasked.
+const LOG_TAIL_BYTES: usize = 600;
+
+pub(crate) struct Supervised {
+    /// Closing it ends the child.
+    stdin: Option<ChildStdin>,
+    /// Asks the watching task to kill.
+    kill: Option<oneshot::Sender<()>>,
+    state: watch::Receiver<WorkerState>,
+}
+
+impl Supervised {
+    /// Watches a child that ends when its standard input is closed; its last words are in `log`.
+    pub(crate) fn watch(mut child: Child, log: PathBuf) -> Self {
+        let (state, receiver) = watch::channel(WorkerState::Running);
+        let (kill, killed) = oneshot::channel();
+        let stdin = child.stdin.take();
+        tokio::spawn(async move {
+            let ended = tokio::select! {
+                ended = child.wait() => ended,
+                Ok(()) = killed => {
+                    // The process may have ended by itself in this moment; waiting tells.
+                    let _ = child.start_kill();
+                    child.wait().await
+                }
+            };
+            let how = ended.map_or_else(|error| format!("cannot be waited for: {error}"), |status| status.to_string());
+            // Nobody may be interested any more.
+            let _ = state.send(WorkerState::Ended(format!("its process ended ({how}){}", tail(&log))));
+        });
+        Self { stdin, kill: Some(kill), state: receiver }
+    }
+
+    pub(crate) fn state(&self) -> WorkerState {
+        self.state.borrow().clone()
+    }
+
+    /// Asks it to end, without waiting.
+    pub(crate) fn close_stdin(&mut self) {
+        drop(self.stdin.take());
+    }
+
+    /// Ends it, and answers how.
+    pub(crate) async fn end(mut self) -> &'static str {
+        self.close_stdin();
+        if self.ended().await {
+            return "ended";
+        }
+        if let Some(kill) = self.kill.take() {
+            let _ = kill.send(());
+        }
+        if self.ended().await { "killed" } else { DID_NOT_END }
+    }
+
+    /// Whether it ends within [`END_GRACE`].
+    pub(crate) async fn ended(&mut self) -> bool {
+        let ended = self.state.wait_for(|state| matches!(state, WorkerState::Ended(_)));
+        // A closed channel means that the watching task is gone, and the child with it.
+        tokio::time::timeout(END_GRACE, ended).await.is_ok()
+    }
+}
+
+/// The last lines of a log, for the message about its child's end.
+fn tail(log: &Path) -> String {
+    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let start = text.len().saturating_sub(LOG_TAIL_BYTES);
+    let start = (start..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
+    let text = text[start..].trim();
+    if text.is_empty() { String::new() } else { format!("; its log {} ends with: {text}", log.display()) }
+}

@@ -1,0 +1,378 @@
+//! The local provider with VMs: each worker is a QEMU VM that boots the worker image; data disks are files.
+//!
+//! Networking is QEMU's user mode: nothing of this machine's network is changed, and a worker reaches the orchestrator's loopback
+//! addresses at [`HOST_ADDRESS`]. No VM outlives the orchestrator.
+
+mod machines;
+mod probe;
+mod qemu;
+mod qmp;
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tokio::sync::{Mutex, OnceCell};
+use worker_image::BOOTSTRAP_VERSION;
+
+pub use probe::{Accelerator, BOOT_BOUND, DiskIo};
+pub use qemu::Throttle;
+
+use crate::local::{self, disks};
+use crate::{
+    Bootstrap, BoxFuture, Breach, CreatedWorker, Deployment, Finding, Found, HostSample, Hypervisor, HypervisorError,
+    Image, Inventory, Journal, JournalEntry, LeftAlone, Observed, Severity, WorkerSpec,
+};
+use machines::Machines;
+
+/// This machine, as a VM with user-mode networking sees it.
+pub const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+/// Least memory of a worker VM, bytes: the image's kernel and agent need it.
+pub const MIN_MEMORY_BYTES: u64 = 256 << 20;
+/// Memory that QEMU takes beside a VM's own, bytes: translated code under emulation, and its buffers.
+pub const OVERHEAD_BYTES: u64 = 160 << 20;
+/// Most data disks of a VM: eight controllers share a PCI slot, and 16 slots are free.
+pub const MAX_DISKS: usize = 128;
+
+const QEMU: &str = "qemu-system-x86_64";
+const INSTALL_QEMU: &str = "on Debian: apt-get install --no-install-recommends qemu-system-x86";
+
+/// Settings of the provider.
+#[derive(Debug, Clone, Default)]
+pub struct VmOptions {
+    /// Data disk files and personal images go to `disk_dir/FLEET/`.
+    pub disk_dir: PathBuf,
+    /// Console and emulator logs go to `log_dir/FLEET/`.
+    pub log_dir: PathBuf,
+    /// The worker image, not personalised.
+    pub image: PathBuf,
+    /// Limits of the data disks: the first for each worker's first disk and so on, from the beginning again where there are fewer;
+    /// empty for no limit.
+    pub throttles: Vec<Throttle>,
+    /// How VMs are run; none finds out, which takes up to [`BOOT_BOUND`] where KVM is there and does not work.
+    pub accelerator: Option<Accelerator>,
+}
+
+/// Workers as VMs on this machine.
+pub struct LocalVm {
+    options: VmOptions,
+    machines: Machines,
+    accelerator: OnceCell<Accelerator>,
+    disk_io: OnceCell<DiskIo>,
+    /// Personal images by fleet, each with what is in it.
+    images: Mutex<HashMap<String, (Bootstrap, PathBuf)>>,
+}
+
+impl LocalVm {
+    /// A provider with these settings; nothing is looked at or changed yet.
+    #[must_use]
+    pub fn new(options: VmOptions) -> Self {
+        let machines = Machines::new(options.log_dir.clone());
+        let accelerator = OnceCell::new_with(options.accelerator.clone());
+        Self { options, machines, accelerator, disk_io: OnceCell::new(), images: Mutex::default() }
+    }
+
+    /// How VMs are run here. Found out at the first call.
+    pub async fn accelerator(&self) -> &Accelerator {
+        self.accelerator.get_or_init(|| probe::accelerator(&self.options.image)).await
+    }
+
+    /// How data disk files are opened here. Found out at the first call.
+    ///
+    /// # Errors
+    /// QEMU cannot be started, or opens the files in no way.
+    pub async fn disk_io(&self) -> Result<&DiskIo, HypervisorError> {
+        self.disk_io.get_or_try_init(|| probe::disk_io(&self.options.disk_dir)).await
+    }
+
+    /// Resets a running worker as its reset button would.
+    ///
+    /// # Errors
+    /// The worker does not run, or QEMU does not answer.
+    pub async fn reset(&self, worker_uuid: &str) -> Result<(), HypervisorError> {
+        self.machines.reset(worker_uuid).await
+    }
+
+    async fn start(
+        &self,
+        worker: &CreatedWorker,
+        bootstrap: &Bootstrap,
+        journal: &dyn Journal,
+    ) -> Result<(), HypervisorError> {
+        let spec = &worker.spec;
+        let uuid = parsed(spec)?;
+        let image = self.personal_image(&spec.fleet, bootstrap, journal).await?;
+        let machine = qemu::Machine {
+            worker,
+            uuid,
+            image: &image,
+            accelerator: self.accelerator().await,
+            disk_io: self.disk_io().await?,
+            throttles: &self.options.throttles,
+        };
+        self.machines.start(&machine, journal).await
+    }
+
+    /// The fleet's image, made at the first call.
+    async fn personal_image(
+        &self,
+        fleet: &str,
+        bootstrap: &Bootstrap,
+        journal: &dyn Journal,
+    ) -> Result<PathBuf, HypervisorError> {
+        let mut images = self.images.lock().await;
+        if let Some((_, path)) = images.get(fleet).filter(|(content, path)| content == bootstrap && path.exists()) {
+            return Ok(path.clone());
+        }
+        let orchestrator_urls = seen_from_a_vm(&bootstrap.urls).map_err(HypervisorError::Unexpected)?;
+        let content = worker_image::Bootstrap {
+            version: BOOTSTRAP_VERSION,
+            orchestrator_urls,
+            ca_sha256: bootstrap.ca_sha256.clone(),
+            token: bootstrap.token.clone(),
+            mtu: None,
+            static_addressing: None,
+        };
+        let source = self.options.image.clone();
+        let path = self.options.disk_dir.join(fleet).join(format!("worker-{}.iso", uuid::Uuid::new_v4().simple()));
+        let size = std::fs::metadata(&source).map_err(HypervisorError::io(no_image(&source)))?.len();
+        disks::create_at(&path, size, journal).await?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .map_err(HypervisorError::io(format!("{}: cannot open it", path.display())))?;
+        let written = tokio::task::spawn_blocking(move || worker_image::personalise_into(&source, &mut file, &content));
+        let failed =
+            |error: String| HypervisorError::Unexpected(format!("the worker image cannot be personalised: {error}"));
+        written.await.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
+        images.insert(fleet.to_owned(), (bootstrap.clone(), path.clone()));
+        Ok(path)
+    }
+
+    fn findings(&self, deployment: &Deployment, accelerator: &Accelerator) -> Result<Vec<Finding>, HypervisorError> {
+        let blocker =
+            |message: String, remedy: &str| Finding { severity: Severity::Blocker, message, remedy: remedy.into() };
+        let mut findings = local::findings(&self.options.disk_dir, deployment)?;
+        if !self.options.image.is_file() {
+            findings.push(blocker(no_image(&self.options.image), "build it with: worker-image/image/build"));
+        }
+        if deployment.memory_bytes < MIN_MEMORY_BYTES {
+            findings.push(blocker(
+                format!("a worker VM has {} bytes of memory and needs {MIN_MEMORY_BYTES}", deployment.memory_bytes),
+                "set workers.memory to 256MiB or more",
+            ));
+        }
+        if usize::try_from(deployment.disks_per_worker).is_ok_and(|disks| disks > MAX_DISKS) {
+            findings.push(blocker(
+                format!("a worker VM takes {MAX_DISKS} data disks, not {}", deployment.disks_per_worker),
+                "use more workers with fewer disks each",
+            ));
+        }
+        let needed = deployment.memory_bytes.saturating_add(OVERHEAD_BYTES).saturating_mul(deployment.workers.into());
+        if let Some(available) = probe::available_memory().filter(|available| *available < needed) {
+            findings.push(blocker(
+                format!("the worker VMs need {needed} bytes of memory, with QEMU's own, but {available} are available"),
+                "use fewer workers or less memory each",
+            ));
+        }
+        if let Accelerator::Emulation { why } = accelerator {
+            findings.push(Finding {
+                severity: Severity::Warning,
+                message: format!("the worker VMs run under software emulation ({why})"),
+                remedy: "their CPUs are many times slower: low rates are measured well, a storage's peak is not".into(),
+            });
+        }
+        Ok(findings)
+    }
+}
+
+fn parsed(spec: &WorkerSpec) -> Result<uuid::Uuid, HypervisorError> {
+    uuid::Uuid::parse_str(&spec.uuid).map_err(|error| {
+        HypervisorError::Unexpected(format!("worker {}: {:?} is no UUID: {error}", spec.name, spec.uuid))
+    })
+}
+
+fn no_image(image: &Path) -> String {
+    format!("{}: no worker image", image.display())
+}
+
+/// Worker URLs as a VM must dial them: this machine's loopback is [`HOST_ADDRESS`] there, but only for IPv4.
+fn seen_from_a_vm(urls: &[String]) -> Result<Vec<String>, String> {
+    let mut seen: Vec<String> = urls.iter().filter_map(|url| one_seen_from_a_vm(url)).collect();
+    seen.dedup();
+    if seen.is_empty() {
+        return Err(format!(
+            "a worker VM can dial none of the orchestrator's URLs ({}): an IPv4 address is needed",
+            urls.join(", ")
+        ));
+    }
+    Ok(seen)
+}
+
+fn one_seen_from_a_vm(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (host, port) = authority.rsplit_once(':')?;
+    match host.trim_matches(['[', ']']).parse().ok()? {
+        IpAddr::V6(host) if host.is_loopback() => None,
+        host if host.is_loopback() || host.is_unspecified() => Some(format!("{scheme}://{HOST_ADDRESS}:{port}{path}")),
+        _ => Some(url.to_owned()),
+    }
+}
+
+impl Hypervisor for LocalVm {
+    fn inventory(&self) -> BoxFuture<'_, Result<Inventory, HypervisorError>> {
+        Box::pin(async move { local::inventory(&self.options.disk_dir) })
+    }
+
+    fn preflight<'a>(&'a self, deployment: &'a Deployment) -> BoxFuture<'a, Result<Vec<Finding>, HypervisorError>> {
+        Box::pin(async move {
+            if let Err(error) = probe::qemu_version().await {
+                return Ok(vec![Finding {
+                    severity: Severity::Blocker,
+                    message: format!("{QEMU} cannot be started: {error}"),
+                    remedy: INSTALL_QEMU.into(),
+                }]);
+            }
+            self.findings(deployment, self.accelerator().await)
+        })
+    }
+
+    fn place(&self, workers: u32) -> BoxFuture<'_, Result<Vec<Option<String>>, HypervisorError>> {
+        Box::pin(async move { Ok((0..workers).map(|_| None).collect()) })
+    }
+
+    /// Nothing to bring: the provider makes a fleet's image itself when its first worker starts, since a VM reaches this machine at
+    /// another address than others do.
+    fn upload_image<'a>(
+        &'a self,
+        _image: &'a Image,
+        _hosts: &'a [String],
+        _journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Option<String>, HypervisorError>> {
+        Box::pin(async move { Ok(None) })
+    }
+
+    fn create_worker<'a>(
+        &'a self,
+        spec: &'a WorkerSpec,
+        journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<CreatedWorker, HypervisorError>> {
+        Box::pin(async move {
+            let uuid = parsed(spec)?;
+            let mut created = Vec::with_capacity(spec.disks.len());
+            for disk in &spec.disks {
+                created.push(disks::create(&self.options.disk_dir.join(&spec.fleet), disk, journal).await?);
+            }
+            let (id, mac) = (spec.uuid.clone(), Some(qemu::mac(uuid)));
+            Ok(CreatedWorker { spec: spec.clone(), disks: created, id, mac, warnings: Vec::new() })
+        })
+    }
+
+    fn start_worker<'a>(
+        &'a self,
+        worker: &'a CreatedWorker,
+        bootstrap: &'a Bootstrap,
+        journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<(), HypervisorError>> {
+        Box::pin(self.start(worker, bootstrap, journal))
+    }
+
+    fn stop_worker<'a>(
+        &'a self,
+        worker: &'a CreatedWorker,
+        journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<(), HypervisorError>> {
+        Box::pin(self.machines.stop(std::slice::from_ref(&worker.spec.uuid), journal))
+    }
+
+    fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>> {
+        Box::pin(async move {
+            let state = |worker: &CreatedWorker| self.machines.observe(&worker.spec.uuid);
+            Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None }).collect())
+        })
+    }
+
+    /// The data disks' space was checked before; what else goes wrong shows as the workers' I/O errors.
+    fn guard<'a>(&'a self, _workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>> {
+        Box::pin(async move { Ok(Vec::new()) })
+    }
+
+    fn sample_hosts<'a>(
+        &'a self,
+        _workers: &'a [CreatedWorker],
+    ) -> BoxFuture<'a, Result<Option<HostSample>, HypervisorError>> {
+        Box::pin(async move { Ok(None) })
+    }
+
+    /// VMs end with their orchestrator, so that none is ever taken back.
+    fn recover<'a>(
+        &'a self,
+        _recorded: &'a [JournalEntry],
+        _journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
+        Box::pin(async move { Ok(Vec::new()) })
+    }
+
+    fn destroy<'a>(
+        &'a self,
+        recorded: &'a [JournalEntry],
+        journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Vec<LeftAlone>, HypervisorError>> {
+        Box::pin(async move {
+            self.machines.stop_recorded(recorded, journal).await?;
+            disks::delete_recorded(&self.options.disk_dir, recorded, journal).await
+        })
+    }
+
+    /// Files carry no mark: only the journal knows them.
+    fn find<'a>(&'a self, _fleet: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>> {
+        Box::pin(async move { Ok(Vec::new()) })
+    }
+
+    fn describe(&self) -> BoxFuture<'_, serde_json::Value> {
+        Box::pin(async move {
+            let dir = &self.options.disk_dir;
+            let space = disks::space(dir).ok();
+            let image = self.options.image.clone();
+            let digest = tokio::task::spawn_blocking(move || worker_image::digest(&image).ok()).await.ok().flatten();
+            json!({
+                "provider": "local",
+                "isolation": "vm",
+                "emulator": probe::qemu_version().await.ok(),
+                "accelerator": self.accelerator().await,
+                "image_sha256": digest,
+                "disk_io": self.disk_io().await.ok(),
+                "throttles": self.options.throttles,
+                "disk_dir": dir,
+                "file_system": disks::file_system(dir),
+                "total_bytes": space.map(|space| space.total_bytes),
+                "available_bytes": space.map(|space| space.available_bytes),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_becomes_the_address_that_a_vm_sees() {
+        let seen = |urls: &[&str]| seen_from_a_vm(&urls.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(seen(&["wss://127.0.0.1:7001/api/x"]).unwrap(), ["wss://10.0.2.2:7001/api/x"]);
+        let all = [
+            "wss://192.0.2.7:7/a",
+            "wss://[2001:db8::7]:7/a",
+            "wss://0.0.0.0:7/a",
+            "wss://127.0.0.1:7/a",
+            "wss://[::1]:7/a",
+        ];
+        assert_eq!(seen(&all).unwrap(), ["wss://192.0.2.7:7/a", "wss://[2001:db8::7]:7/a", "wss://10.0.2.2:7/a"]);
+        for wrong in ["wss://[::1]:7001/a", "wss://localhost:7001/a", "127.0.0.1:7001", "wss://127.0.0.1/a", ""] {
+            assert!(seen(&[wrong]).unwrap_err().contains(wrong), "{wrong}");
+        }
+    }
+}

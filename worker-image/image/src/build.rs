@@ -1,0 +1,234 @@
+//! Building the ISO from Debian packages, as a plain user: nothing is installed but the tools, which must be there.
+
+mod boot;
+mod initramfs;
+mod packages;
+mod tools;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+pub use packages::PackageUsed;
+pub use tools::{MissingTools, missing_tools};
+
+use crate::{PersonaliseError, personalise};
+
+/// Largest image, bytes: it is uploaded to a customer's datastore once a fleet.
+pub const MAX_IMAGE_BYTES: u64 = 45_000_000;
+
+/// What an image is built from.
+#[derive(Debug, Clone)]
+pub struct BuildOptions {
+    /// The static worker agent.
+    pub worker: PathBuf,
+    /// The static `worker-init`.
+    pub init: PathBuf,
+    /// The ISO to write; one that is there is replaced when the new one is whole.
+    pub out: PathBuf,
+    /// Where downloaded packages are kept for the next build.
+    pub cache_dir: PathBuf,
+    /// A directory of `.deb` files to use and nothing else: no network.
+    pub debs: Option<PathBuf>,
+    /// The time that all files in the image carry, seconds since 1970; none takes the kernel's build time, so that the same inputs
+    /// give the same bytes.
+    pub source_date_epoch: Option<u32>,
+}
+
+/// What was built.
+#[derive(Debug, Clone, Serialize)]
+pub struct BuildReport {
+    /// The ISO.
+    pub iso: PathBuf,
+    /// Its SHA-256, in hexadecimal digits: the image digest of every run that uses it.
+    pub sha256: String,
+    /// Its size, bytes.
+    pub size_bytes: u64,
+    /// What it was made from.
+    pub manifest: Manifest,
+}
+
+/// What an image was made from; also in the ISO as `/fourcorners/manifest.json`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Manifest {
+    /// `uname -r` of the kernel.
+    pub kernel: String,
+    /// Debian packages.
+    pub packages: Vec<PackageUsed>,
+    /// SHA-256 of the static worker.
+    pub worker_sha256: String,
+    /// SHA-256 of the static `worker-init`.
+    pub init_sha256: String,
+    /// Kernel modules, in the order in which they are loaded.
+    pub modules: Vec<String>,
+    /// The time that all files carry, seconds since 1970.
+    pub source_date_epoch: u32,
+}
+
+/// Why no image was built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// Tools are not installed.
+    #[error(transparent)]
+    Missing(#[from] MissingTools),
+    /// A package cannot be had.
+    #[error("Debian package {package}: {problem}")]
+    Package {
+        /// Its name.
+        package: String,
+        /// What happened, with what to do.
+        problem: String,
+    },
+    /// A tool failed.
+    #[error("{command} failed ({status}): {output}")]
+    Tool {
+        /// The command line.
+        command: String,
+        /// How it ended.
+        status: String,
+        /// The last of what it printed.
+        output: String,
+    },
+    /// A program for the image is not static.
+    #[error(
+        "{path}: it needs {interpreter}, which the image has not; build it static (RUSTFLAGS='-C target-feature=+crt-static')"
+    )]
+    NotStatic {
+        /// The program.
+        path: PathBuf,
+        /// The dynamic loader it asks for.
+        interpreter: String,
+    },
+    /// A kernel module that the image needs is neither a file nor built in.
+    #[error("kernel {kernel} has no module {module}, neither as a file nor built in")]
+    NoModule {
+        /// `uname -r`.
+        kernel: String,
+        /// The module.
+        module: String,
+    },
+    /// The image is larger than promised.
+    #[error("the image has {bytes} bytes; at most {MAX_IMAGE_BYTES} are allowed")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+    },
+    /// The finished image has no usable slot.
+    #[error(transparent)]
+    Slot(#[from] PersonaliseError),
+    /// The file system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's own words.
+        source: io::Error,
+    },
+}
+
+impl BuildError {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+/// Builds the image.
+///
+/// # Errors
+/// See [`BuildError`]; then `out` is as it was.
+pub fn build(options: &BuildOptions) -> Result<BuildReport, BuildError> {
+    tools::check(options.debs.is_none())?;
+    let worker = static_program(&options.worker)?;
+    let init = static_program(&options.init)?;
+    let work = tempfile::tempdir().map_err(BuildError::io(Path::new("temporary directory")))?;
+    let packages = packages::unpack(options, work.path())?;
+    let kernel = packages.kernel_release()?;
+    let vmlinuz = packages.root.join(format!("boot/vmlinuz-{kernel}"));
+    let source_date_epoch = match options.source_date_epoch {
+        Some(epoch) => epoch,
+        None => built_at(&vmlinuz)?,
+    };
+    let modules = initramfs::modules(&packages.root, &kernel)?;
+    let manifest = Manifest {
+        kernel,
+        packages: packages.used.clone(),
+        worker_sha256: sha256(&worker),
+        init_sha256: sha256(&init),
+        modules: modules.iter().map(|module| module.name.clone()).collect(),
+        source_date_epoch,
+    };
+    let initramfs = initramfs::assemble(&packages.root, &modules, worker, init, source_date_epoch)?;
+    let iso = work.path().join("worker.iso");
+    boot::make_iso(
+        &boot::Parts { packages: &packages, vmlinuz: &vmlinuz, initramfs: &initramfs, manifest: &manifest },
+        work.path(),
+        &iso,
+    )?;
+    finish(&iso, options, manifest)
+}
+
+fn finish(iso: &Path, options: &BuildOptions, manifest: Manifest) -> Result<BuildReport, BuildError> {
+    let size_bytes = fs::metadata(iso).map_err(BuildError::io(iso))?.len();
+    if size_bytes > MAX_IMAGE_BYTES {
+        return Err(BuildError::TooLarge { bytes: size_bytes });
+    }
+    let mut file = File::open(iso).map_err(BuildError::io(iso))?;
+    personalise::find_slot(&mut file, iso, size_bytes)?;
+    let content = fs::read(iso).map_err(BuildError::io(iso))?;
+    let out = &options.out;
+    let dir = out.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(dir).map_err(BuildError::io(dir))?;
+    let copy = tempfile::Builder::new()
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .tempfile_in(dir)
+        .map_err(BuildError::io(dir))?;
+    fs::write(copy.path(), &content).map_err(BuildError::io(copy.path()))?;
+    copy.persist(out).map_err(|error| BuildError::io(out)(error.error))?;
+    Ok(BuildReport { iso: out.clone(), sha256: sha256(&content), size_bytes, manifest })
+}
+
+fn built_at(vmlinuz: &Path) -> Result<u32, BuildError> {
+    let mtime = fs::metadata(vmlinuz).map_err(BuildError::io(vmlinuz))?.mtime();
+    Ok(u32::try_from(mtime).unwrap_or(0))
+}
+
+/// SHA-256 of an image, in hexadecimal digits.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn digest(image: &Path) -> io::Result<String> {
+    fs::read(image).map(|content| sha256(&content))
+}
+
+fn sha256(content: &[u8]) -> String {
+    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads a program for the image, which has no dynamic loader.
+fn static_program(path: &Path) -> Result<Vec<u8>, BuildError> {
+    let content = fs::read(path).map_err(BuildError::io(path))?;
+    match elf_interpreter(&content) {
+        Some(interpreter) => Err(BuildError::NotStatic { path: path.into(), interpreter }),
+        None => Ok(content),
+    }
+}
+
+/// The dynamic loader that a 64-bit ELF program names in its PT_INTERP header (System V ABI, "Program Header").
+fn elf_interpreter(elf: &[u8]) -> Option<String> {
+    const PT_INTERP: u64 = 3;
+    let number = |at: usize, bytes: usize| -> Option<u64> {
+        let field = elf.get(at..at.checked_add(bytes)?)?;
+        Some(field.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    };
+    let position = |at: usize, bytes: usize| number(at, bytes).and_then(|value| usize::try_from(value).ok());
+    let (table, entry_bytes, entries) = (position(0x20, 8)?, position(0x36, 2)?, position(0x38, 2)?);
+    let header = (0..entries).map(|entry| table + entry * entry_bytes).find(|at| number(*at, 4) == Some(PT_INTERP))?;
+    let (from, bytes) = (position(header + 0x08, 8)?, position(header + 0x20, 8)?);
+    let name = elf.get(from..from.checked_add(bytes)?)?;
+    Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
+}
