@@ -15,11 +15,13 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
-use worker::{Agent, AgentError, Config, DiskArg};
+use worker::{Agent, AgentError, Config, DiskArg, Machine};
 use worker_protocol::{
     DiskAssignment, Failed, Fill, Finished, Load, OnError, Pattern, Prepare, SESSION_PATH, Sample, Verify, Work,
     WorkloadSpec,
 };
+
+use crate::tls;
 
 pub(crate) const TOKEN: &str = "a token";
 /// Beyond it a condition that a test waits for has not come.
@@ -37,14 +39,30 @@ pub(crate) struct Site {
 
 /// Workers `w0` … with files `d0` … each; nobody has dialled yet.
 pub(crate) async fn site(workers: usize, disks: usize, limits: FleetLimits) -> Site {
-    let directory = tempfile::tempdir().unwrap();
     let expected = (0..workers).map(|worker| Expected {
         name: format!("w{worker}"),
         uuid: format!("uuid-{worker}"),
-        disks: (0..disks).map(|disk| ExpectedDisk { serial: format!("d{disk}"), size_bytes: DISK_BYTES }).collect(),
+        macs: Vec::new(),
+        disks: (0..disks).map(expected_disk).collect(),
     });
-    let settings =
-        FleetSettings { token: TOKEN.into(), expected: expected.collect(), clock: OrchestratorClock::start(), limits };
+    site_of(expected.collect(), disks, limits).await
+}
+
+fn expected_disk(disk: usize) -> ExpectedDisk {
+    ExpectedDisk { serial: format!("d{disk}"), size_bytes: DISK_BYTES, scsi_address: None }
+}
+
+/// The same for any workers, with `disks` files each.
+pub(crate) async fn site_of(expected: Vec<Expected>, disks: usize, limits: FleetLimits) -> Site {
+    let directory = tempfile::tempdir().unwrap();
+    let workers = expected.len();
+    let settings = FleetSettings {
+        token: TOKEN.into(),
+        authority: tls::authority(),
+        expected,
+        clock: OrchestratorClock::start(),
+        limits,
+    };
     for worker in 0..workers {
         for disk in 0..disks {
             let file = std::fs::File::create(directory.path().join(format!("w{worker}-d{disk}"))).unwrap();
@@ -64,10 +82,12 @@ impl Site {
     pub(crate) fn config(&self, worker: usize, dials: SocketAddr) -> Config {
         let disk = |disk| DiskArg { serial: format!("d{disk}"), path: self.file(worker, disk) };
         Config {
-            url: format!("ws://{dials}{SESSION_PATH}"),
-            uuid: format!("uuid-{worker}"),
+            urls: vec![url(dials)],
+            ca_sha256: self.fleet.ca_fingerprint(),
+            uuid: Some(format!("uuid-{worker}")),
             token: TOKEN.into(),
-            disks: (0..self.disks).map(disk).collect(),
+            disks: Some((0..self.disks).map(disk).collect()),
+            machine: Machine::this(),
             threads: 1,
             own_kernel: false,
             give_up_after: PATIENCE,
@@ -164,6 +184,10 @@ pub(crate) struct Report {
     pub(crate) cuts: usize,
 }
 
+pub(crate) fn url(address: SocketAddr) -> String {
+    format!("wss://{address}{SESSION_PATH}")
+}
+
 pub(crate) fn start(config: Config) -> JoinHandle<Result<(), AgentError>> {
     tokio::spawn(Agent::new(config).unwrap().run(std::future::pending()))
 }
@@ -171,6 +195,7 @@ pub(crate) fn start(config: Config) -> JoinHandle<Result<(), AgentError>> {
 pub(crate) fn job(number: u64, disks: usize, work: Work) -> Prepare {
     let disk = |disk| DiskAssignment {
         serial: format!("d{disk}"),
+        scsi_address: None,
         size_bytes: DISK_BYTES,
         region_start: 0,
         region_bytes: DISK_BYTES,

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::peer::{AHEAD_NS, Bench, PATIENCE, Peer, TOKEN, bench, fill, hello, quick};
+use crate::tls;
 use futures_util::{SinkExt, StreamExt};
 use run::fleet::{FleetEvent, FleetLimits};
 use tokio::{
@@ -10,7 +11,7 @@ use tokio::{
     net::TcpStream,
     time::timeout,
 };
-use tokio_tungstenite::{connect_async, tungstenite::Message};
+use tokio_tungstenite::{client_async, tungstenite::Message};
 use worker_protocol::{Hello, MAX_HELLO_BYTES, OrchestratorMessage, PROTOCOL_VERSION, Reject, WorkerMessage, encode};
 
 async fn rejection(bench: &Bench, hello: Hello) -> Reject {
@@ -103,7 +104,7 @@ async fn a_second_worker_with_a_known_uuid_is_refused_while_the_first_is_here() 
     let mut bench = bench(1, FleetLimits::default()).await;
     let mut first = bench.peer(0, "first").await;
     let reject = rejection(&bench, hello(0, "second")).await;
-    assert!(!reject.permanent && reject.reason.contains("another worker with the UUID of w0"), "{reject:?}");
+    assert!(!reject.permanent && reject.reason.contains("another worker with the identity of w0"), "{reject:?}");
     bench.refused().await;
     bench.fleet.prepare("w0", fill(1)).unwrap();
     assert!(matches!(first.next().await, Some(OrchestratorMessage::Prepare(_))), "the first goes on");
@@ -128,7 +129,8 @@ fn bench_enrolled_again() -> FleetEvent {
 #[tokio::test]
 async fn other_paths_are_not_found() {
     let bench = bench(1, FleetLimits::default()).await;
-    let error = connect_async(format!("ws://{}/elsewhere", bench.address())).await.unwrap_err();
+    let stream = tls::connect(bench.address()).await;
+    let error = client_async(format!("wss://{}/elsewhere", bench.address()), stream).await.unwrap_err();
     assert!(error.to_string().contains("404"), "{error}");
 }
 
@@ -149,8 +151,9 @@ async fn malformed_first_messages_are_refused() {
         assert!(refused.contains(part), "{refused}");
         assert_eq!(peer.next().await, None);
     }
-    let mut raw = TcpStream::connect(bench.address()).await.unwrap();
+    let mut raw = tls::connect(bench.address()).await;
     raw.write_all(b"\x16\x03\x01\x02\x00 not HTTP at all\r\n\r\n").await.unwrap();
+    raw.flush().await.unwrap();
     let refused = bench.refused().await;
     assert!(refused.contains("not a worker's WebSocket"), "{refused}");
 }
@@ -188,6 +191,7 @@ async fn an_oversized_frame_is_refused_by_its_header() {
         let mut peer = bench.peer(0, "boot").await;
         let raw = peer.socket.get_mut();
         raw.write_all(&frame_header(length)).await.unwrap();
+        raw.flush().await.unwrap();
         let why = bench.disconnected().await;
         assert!(!why.contains("heard"), "at once, not by silence: {why}");
         assert_eq!(peer.next().await, None);
@@ -237,10 +241,14 @@ async fn a_refused_peer_that_will_not_leave_is_logged_with_its_reason() {
 #[tokio::test]
 async fn handshakes_that_stop_half_way_are_dropped() {
     let mut bench = bench(1, quick()).await;
-    let mut slow = TcpStream::connect(bench.address()).await.unwrap();
+    let mut half_tls = TcpStream::connect(bench.address()).await.unwrap();
+    // The header of a TLS record with a ClientHello, and not a byte of it.
+    half_tls.write_all(b"\x16\x03\x01\x01\x00").await.unwrap();
+    assert_eq!(bench.refused().await, "no valid Hello within 1 s");
+    let mut slow = tls::connect(bench.address()).await;
     slow.write_all(b"GET /api/worker/v1/session HTTP/1.1\r\nHost: x\r\n").await.unwrap();
-    let refused = bench.refused().await;
-    assert_eq!(refused, "no valid Hello within 1 s");
+    slow.flush().await.unwrap();
+    assert_eq!(bench.refused().await, "no valid Hello within 1 s");
     let mut without_hello = Peer::dial(bench.address(), bench.clock).await;
     assert_eq!(bench.refused().await, "no valid Hello within 1 s");
     assert!(!matches!(without_hello.socket.next().await, Some(Ok(Message::Binary(_)))));

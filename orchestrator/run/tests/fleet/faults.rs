@@ -5,11 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::agents::{DISK_BYTES, LEAD, PATIENCE, Site, TOKEN, contents, fill, job, load, site, start};
+use crate::agents::{DISK_BYTES, LEAD, PATIENCE, Site, TOKEN, contents, fill, job, load, site, start, url};
 use clap::Parser;
 use run::fleet::{FleetEvent, FleetLimits};
 use worker::{AgentError, Config};
-use worker_protocol::SESSION_PATH;
 
 #[tokio::test]
 async fn a_refused_agent_ends_with_the_reason() {
@@ -17,8 +16,8 @@ async fn a_refused_agent_ends_with_the_reason() {
     let good = || site.config(0, site.fleet.address());
     let cases = [
         (Config { token: "wrong".into(), ..good() }, "wrong enrolment token"),
-        (Config { uuid: "nobody".into(), ..good() }, "no worker with UUID \"nobody\""),
-        (Config { disks: Vec::new(), ..good() }, "disk d0 is missing"),
+        (Config { uuid: Some("nobody".into()), ..good() }, "no worker with UUID \"nobody\""),
+        (Config { disks: Some(Vec::new()), ..good() }, "disk d0 is missing"),
     ];
     for (config, part) in cases {
         let error = start(config).await.unwrap().unwrap_err();
@@ -135,7 +134,7 @@ async fn agent_process() {
 }
 
 /// Kills what a failed test leaves behind.
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -145,14 +144,28 @@ impl Drop for Process {
 }
 
 impl Process {
-    fn agent(site: &Site) -> Self {
-        let url = format!("ws://{}{SESSION_PATH}", site.fleet.address());
+    /// The agent of `w0`, with more in its environment.
+    pub(crate) fn agent(site: &Site, environment: &[(&str, &str)]) -> Self {
+        let (url, ca) = (url(site.fleet.address()), site.fleet.ca_fingerprint().to_string());
         let disk = format!("d0={}", site.file(0, 0).display());
-        let arguments = ["--url", &url, "--uuid", "uuid-0", "--disk", &disk, "--threads", "1", "--exit-on-stdin-close"];
+        let arguments = [
+            "--url",
+            &url,
+            "--ca-sha256",
+            &ca,
+            "--uuid",
+            "uuid-0",
+            "--disk",
+            &disk,
+            "--threads",
+            "1",
+            "--exit-on-stdin-close",
+        ];
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["faults::agent_process", "--exact", "--nocapture"])
             .env(ARGUMENTS, arguments.join(SEPARATOR))
             .env(worker::TOKEN_VARIABLE, TOKEN)
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -178,7 +191,7 @@ impl Process {
 /// A fleet of one worker, in a process of its own, under a long load.
 async fn under_load(limits: FleetLimits) -> (Site, Process) {
     let mut site = site(1, 1, limits).await;
-    let process = Process::agent(&site);
+    let process = Process::agent(&site, &[]);
     site.fleet.wait_enrolled(PATIENCE).await.unwrap();
     site.run(&["w0"], &job(1, 1, fill())).await;
     site.prepare(&["w0"], &job(2, 1, load(0, 600))).await;

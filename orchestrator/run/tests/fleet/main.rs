@@ -9,3 +9,5 @@ mod jobs;
 mod orchestrators;
 mod peer;
 mod sessions;
+mod tls;
+mod transport;

@@ -7,37 +7,49 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::timeout,
 };
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::Message};
-use worker::{AgentError, Config, DiskArg};
+use worker::{AgentError, Config, DiskArg, Machine};
 use worker_protocol::{
-    Activity, DiskAssignment, Failed, Fill, Hello, JobAck, MAX_MESSAGE_BYTES, OrchestratorMessage, PROTOCOL_VERSION,
-    Prepare, Reject, StartAt, Welcome, Work, WorkerMessage, decode_from_worker, encode,
+    Activity, DiskAssignment, Failed, Fill, Fingerprint, Hello, JobAck, MAX_MESSAGE_BYTES, OrchestratorMessage,
+    PROTOCOL_VERSION, Prepare, Reject, StartAt, Welcome, Work, WorkerMessage, decode_from_worker, encode,
 };
 
-use crate::agents::{PATIENCE, TOKEN, start};
+use crate::agents::{PATIENCE, TOKEN, start, url};
+use crate::tls::{TestCa, Valid};
 
 /// An orchestrator played by the test.
 struct Orchestrator {
     listener: TcpListener,
+    acceptor: TlsAcceptor,
+    pinned: Fingerprint,
     file: tempfile::NamedTempFile,
 }
 
-type Session = WebSocketStream<TcpStream>;
+type Session = WebSocketStream<TlsStream<TcpStream>>;
 
 impl Orchestrator {
     async fn new() -> Self {
+        let ca = TestCa::new(Valid::Now);
+        Self::with(ca.acceptor(Valid::Now, &[&ca]), ca.fingerprint()).await
+    }
+
+    /// One with a certificate of its own kind; its workers are given `pinned`.
+    async fn with(acceptor: TlsAcceptor, pinned: Fingerprint) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 20).unwrap();
-        Self { listener, file }
+        Self { listener, acceptor, pinned, file }
     }
 
     fn config(&self) -> Config {
         Config {
-            url: format!("ws://{}/any", self.listener.local_addr().unwrap()),
-            uuid: "uuid".into(),
+            urls: vec![url(self.listener.local_addr().unwrap())],
+            ca_sha256: self.pinned,
+            uuid: Some("uuid".into()),
             token: TOKEN.into(),
-            disks: vec![DiskArg { serial: "d0".into(), path: self.file.path().to_owned() }],
+            disks: Some(vec![DiskArg { serial: "d0".into(), path: self.file.path().to_owned() }]),
+            machine: Machine::this(),
             threads: 1,
             own_kernel: false,
             give_up_after: PATIENCE,
@@ -48,7 +60,7 @@ impl Orchestrator {
     /// The next connection and its Hello.
     async fn hello(&self) -> (Session, Hello) {
         let (stream, _) = timeout(PATIENCE, self.listener.accept()).await.expect("the agent dials").unwrap();
-        let mut session = accept_async(stream).await.unwrap();
+        let mut session = accept_async(self.acceptor.accept(stream).await.unwrap()).await.unwrap();
         match next(&mut session).await {
             Some(WorkerMessage::Hello(hello)) => (session, hello),
             other => panic!("a Hello; got {other:?}"),
@@ -136,8 +148,14 @@ async fn a_failure_is_told_in_each_session_until_it_is_acknowledged() {
     let agent = start(config);
     let (mut session, hello) = orchestrator.welcomed().await;
     assert_eq!(hello.activity, None);
-    let disk =
-        DiskAssignment { serial: "d9".into(), size_bytes: 1 << 20, region_start: 0, region_bytes: 4096, data_seed: 1 };
+    let disk = DiskAssignment {
+        serial: "d9".into(),
+        scsi_address: None,
+        size_bytes: 1 << 20,
+        region_start: 0,
+        region_bytes: 4096,
+        data_seed: 1,
+    };
     let work = Work::Fill(Fill { block_bytes: 4096, outstanding_per_disk: 1, zero: false });
     let prepare =
         |job| OrchestratorMessage::Prepare(Prepare { job, disks: vec![disk.clone()], work: work.clone(), seed: 1 });
@@ -180,4 +198,56 @@ async fn a_failure_is_told_in_each_session_until_it_is_acknowledged() {
     say(&mut session, OrchestratorMessage::Shutdown).await;
     agent.await.unwrap().unwrap();
     assert!(std::fs::read(orchestrator.file.path()).unwrap().iter().all(|&byte| byte == 0));
+}
+
+/// The agent's reason to give up on an orchestrator that keeps no session.
+async fn gave_up(orchestrator: Orchestrator) -> String {
+    let agent = start(Config { give_up_after: Duration::from_millis(500), ..orchestrator.config() });
+    let serving = tokio::spawn(async move {
+        loop {
+            let (stream, _) = orchestrator.listener.accept().await.unwrap();
+            assert!(orchestrator.acceptor.accept(stream).await.is_err(), "the agent must not trust it");
+        }
+    });
+    let ended = timeout(PATIENCE, agent).await.expect("it gives up").unwrap();
+    assert!(!serving.is_finished(), "{:?}", serving.await);
+    match ended {
+        Err(AgentError::GaveUp { last, .. }) => last,
+        other => panic!("it gives up; instead {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn dates_and_names_of_certificates_do_not_matter() {
+    for valid in [Valid::Now, Valid::NoLonger, Valid::NotYet] {
+        let ca = TestCa::new(valid);
+        let orchestrator = Orchestrator::with(ca.acceptor(valid, &[&ca]), ca.fingerprint()).await;
+        let agent = start(orchestrator.config());
+        let (mut session, _) = orchestrator.welcomed().await;
+        say(&mut session, OrchestratorMessage::Shutdown).await;
+        agent.await.unwrap().unwrap_or_else(|error| panic!("{valid:?}: {error}"));
+    }
+}
+
+#[tokio::test]
+async fn the_pinned_ca_shown_before_another_ones_certificate_convinces_nobody() {
+    let (ours, theirs) = (TestCa::new(Valid::Now), TestCa::new(Valid::Now));
+    for valid in [Valid::Now, Valid::NoLonger, Valid::NotYet] {
+        let shown: [&[&TestCa]; 3] = [&[&ours], &[&theirs, &ours], &[&ours, &theirs]];
+        for shown in shown {
+            let last = gave_up(Orchestrator::with(theirs.acceptor(valid, shown), ours.fingerprint()).await).await;
+            assert!(last.contains("certificate mismatch") && last.contains("is not issued by it"), "{last}");
+            assert!(last.contains(&ours.fingerprint().to_string()), "{last}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_comes_alone_or_with_another_ca_is_a_mismatch_that_names_both() {
+    let (ours, theirs) = (TestCa::new(Valid::Now), TestCa::new(Valid::Now));
+    let alone = gave_up(Orchestrator::with(ours.acceptor(Valid::Now, &[]), ours.fingerprint()).await).await;
+    assert!(alone.contains("certificate mismatch") && alone.contains(&ours.fingerprint().to_string()), "{alone}");
+    let other = gave_up(Orchestrator::with(theirs.acceptor(Valid::Now, &[&theirs]), ours.fingerprint()).await).await;
+    let (given, shown) = (ours.fingerprint().to_string(), theirs.fingerprint().to_string());
+    assert!(other.contains(&given) && other.contains(&shown), "{other}");
 }

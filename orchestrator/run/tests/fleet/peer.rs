@@ -9,12 +9,15 @@ use tokio::{
     sync::mpsc,
     time::timeout,
 };
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite::Message};
+use tokio_rustls::client::TlsStream;
+use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
 use worker_protocol::{
     Activity, ClockReply, DiskAssignment, DiskInfo, DiskKind, EngineReport, Fill, Finished, Hello, Ops,
     OrchestratorMessage, PROTOCOL_VERSION, Phase, Prepare, Ready, SESSION_PATH, Sample, Work, WorkerMessage,
     decode_from_orchestrator, encode,
 };
+
+use crate::tls;
 
 pub(crate) const TOKEN: &str = "a token";
 /// Beyond it a condition that a test waits for has not come.
@@ -35,7 +38,8 @@ pub(crate) async fn bench(workers: usize, limits: FleetLimits) -> Bench {
     let expected = (0..workers).map(|index| Expected {
         name: format!("w{index}"),
         uuid: format!("uuid-{index}"),
-        disks: vec![ExpectedDisk { serial: "d0".into(), size_bytes: DISK_BYTES }],
+        macs: Vec::new(),
+        disks: vec![ExpectedDisk { serial: "d0".into(), size_bytes: DISK_BYTES, scsi_address: None }],
     });
     bench_of(expected.collect(), limits).await
 }
@@ -43,8 +47,8 @@ pub(crate) async fn bench(workers: usize, limits: FleetLimits) -> Bench {
 pub(crate) async fn bench_of(expected: Vec<Expected>, limits: FleetLimits) -> Bench {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let clock = OrchestratorClock::start();
-    let (fleet, events) =
-        Fleet::start(listener, FleetSettings { token: TOKEN.into(), expected, clock, limits }).unwrap();
+    let settings = FleetSettings { token: TOKEN.into(), authority: tls::authority(), expected, clock, limits };
+    let (fleet, events) = Fleet::start(listener, settings).unwrap();
     Bench { fleet, events, clock }
 }
 
@@ -116,6 +120,7 @@ impl Bench {
 pub(crate) fn hello(index: usize, boot: &str) -> Hello {
     let disk = DiskInfo {
         serial: "d0".into(),
+        scsi_address: None,
         path: "/dev/d0".into(),
         size_bytes: DISK_BYTES,
         logical_block_bytes: 512,
@@ -134,6 +139,7 @@ pub(crate) fn hello(index: usize, boot: &str) -> Hello {
         cpus: 1,
         memory_bytes: 1,
         disks: vec![disk],
+        every_disk: false,
         activity: None,
     }
 }
@@ -146,6 +152,7 @@ pub(crate) fn holding(index: usize, boot: &str, job: u64, next_unacknowledged: u
 pub(crate) fn fill(job: u64) -> Prepare {
     let disk = DiskAssignment {
         serial: "d0".into(),
+        scsi_address: None,
         size_bytes: DISK_BYTES,
         region_start: 0,
         region_bytes: 1 << 20,
@@ -181,13 +188,14 @@ pub(crate) fn finished(job: u64) -> WorkerMessage {
 
 /// A worker played by the test.
 pub(crate) struct Peer {
-    pub(crate) socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    pub(crate) socket: WebSocketStream<TlsStream<TcpStream>>,
     clock: OrchestratorClock,
 }
 
 impl Peer {
     pub(crate) async fn dial(address: SocketAddr, clock: OrchestratorClock) -> Self {
-        let (socket, _) = connect_async(format!("ws://{address}{SESSION_PATH}")).await.unwrap();
+        let url = format!("wss://{address}{SESSION_PATH}");
+        let (socket, _) = client_async(url, tls::connect(address).await).await.unwrap();
         Self { socket, clock }
     }
 

@@ -265,7 +265,8 @@ async fn a_worker_that_takes_no_messages_loses_its_session_and_hears_them_later(
     let mut bench = bench(1, patient()).await;
     let peer = bench.peer(0, "boot").await;
     let serial = "x".repeat(300_000);
-    let disk = DiskAssignment { serial, size_bytes: 1, region_start: 0, region_bytes: 1, data_seed: 0 };
+    let disk =
+        DiskAssignment { serial, scsi_address: None, size_bytes: 1, region_start: 0, region_bytes: 1, data_seed: 0 };
     let large = |job| Prepare { disks: vec![disk.clone()], ..fill(job) };
     for job in 0..200 {
         bench.fleet.prepare("w0", large(job)).unwrap();

@@ -145,6 +145,7 @@ fn hello(name: &str) -> Hello {
         cpus: 2,
         memory_bytes: 1 << 30,
         disks: Vec::new(),
+        every_disk: false,
         activity: None,
     }
 }
