@@ -84,3 +84,12 @@ pub const SAMPLE_SECONDS: RangeInclusive<u64> = 1..=WEEK_SECONDS;
 
 /// Seed: what the store's signed 64-bit column holds.
 pub const SEED: RangeInclusive<u64> = 0..=i64::MAX.unsigned_abs();
+
+/// Groups of limits of a local VM's disks.
+pub const THROTTLES: RangeInclusive<usize> = 1..=64;
+
+/// I/Os a second that a disk of a local VM is limited to.
+pub const THROTTLE_IOPS: RangeInclusive<u64> = 1..=100_000_000;
+
+/// Bytes a second that a disk of a local VM is limited to.
+pub const THROTTLE_BYTES_PER_SECOND: RangeInclusive<u64> = 4096..=1 << 40;

@@ -64,6 +64,33 @@ pub enum Target {
 pub struct LocalTarget {
     /// Directory of the data disk files; none is a directory under the data directory.
     pub disk_dir: Option<PathBuf>,
+    /// What each worker is.
+    #[serde(flatten)]
+    pub isolation: Isolation,
+}
+
+/// What a local worker is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "isolation", rename_all = "snake_case")]
+pub enum Isolation {
+    /// A process of this program.
+    Process,
+    /// A QEMU VM that boots the worker image.
+    Vm {
+        /// The worker image; none is the one beside the program or in the build directory.
+        image: Option<PathBuf>,
+        /// Limits of the data disks: the first for each worker's first disk and so on, from the beginning again where there are fewer.
+        throttle: Vec<Throttle>,
+    },
+}
+
+/// Limits of a data disk of a local VM: a known truth to measure. At least one is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Throttle {
+    /// I/Os a second, reads and writes together.
+    pub iops: Option<u64>,
+    /// Bytes a second, reads and writes together.
+    pub bytes_per_second: Option<u64>,
 }
 
 /// The workers.

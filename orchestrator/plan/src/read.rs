@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use crate::check::{self, Parts, PlacedFootprint};
 use crate::decode::{BOOLEAN, Choice, Count, Fields, Refusal, Rule, Seconds, Size, Text, WholeNumber, items, value};
 use crate::limits;
-use crate::model::{Deploy, Footprint, Initialise, LocalTarget, MIB, OnWorkerLoss, Target, TestPlan, Workers};
+use crate::model::{
+    Deploy, Footprint, Initialise, Isolation, LocalTarget, MIB, OnWorkerLoss, Target, TestPlan, Throttle, Workers,
+};
 use crate::problem::{Problems, Reported};
 use crate::profiles::Profiles;
 use crate::workload::{self, PlacedWorkload};
@@ -47,6 +49,9 @@ const PATH_CHARS: usize = 4096;
 const PROFILE_SETS: Choice<'static, &str> = Choice(&[("published", "published"), ("deep", "deep")]);
 
 const PROVIDERS: Choice<'static, ()> = Choice(&[("local", ())]);
+
+/// Whether workers are VMs.
+const ISOLATION: Choice<'static, bool> = Choice(&[("process", false), ("vm", true)]);
 
 pub(crate) const INITIALISE: Choice<'static, Initialise> =
     Choice(&[("full-write", Initialise::FullWrite), ("zero", Initialise::Zero), ("none", Initialise::None)]);
@@ -135,11 +140,53 @@ impl<T> Readable<T> {
 
 fn target(fields: &Fields<'_>, problems: &mut Problems) -> Result<Target, Reported> {
     let node = fields.required_node("target", "{provider: local}", problems)?;
-    let fields = Fields::of(node, "target", &["provider", "disk_dir"], problems)?;
+    let names = ["provider", "disk_dir", "isolation", "image", "throttle"];
+    let fields = Fields::of(node, "target", &names, problems)?;
     let provider = fields.required("provider", &PROVIDERS, problems);
     let disk_dir = fields.optional("disk_dir", &Text(1..=PATH_CHARS), problems);
+    let isolation = isolation(&fields, problems);
     provider?;
-    Ok(Target::Local(LocalTarget { disk_dir: disk_dir?.map(PathBuf::from) }))
+    Ok(Target::Local(LocalTarget { disk_dir: disk_dir?.map(PathBuf::from), isolation: isolation? }))
+}
+
+fn isolation(fields: &Fields<'_>, problems: &mut Problems) -> Result<Isolation, Reported> {
+    let vm = fields.optional("isolation", &ISOLATION, problems)?.unwrap_or(false);
+    let image = fields.optional("image", &Text(1..=PATH_CHARS), problems);
+    let throttle = throttles(fields, problems);
+    if vm {
+        return Ok(Isolation::Vm { image: image?.map(PathBuf::from), throttle: throttle? });
+    }
+    for name in ["image", "throttle"] {
+        if let Some(node) = fields.node(name) {
+            let allowed = "nothing, unless the plan says isolation: vm";
+            return Err(problems.add(node.place, &fields.path_of(name), node.found(), allowed, None));
+        }
+    }
+    Ok(Isolation::Process)
+}
+
+/// One group of limits for every disk, or a list of them.
+fn throttles(fields: &Fields<'_>, problems: &mut Problems) -> Result<Vec<Throttle>, Reported> {
+    let Some(node) = fields.node("throttle") else { return Ok(Vec::new()) };
+    let path = fields.path_of("throttle");
+    if let Kind::Sequence(_) = node.kind {
+        let nodes = items(node, &path, limits::THROTTLES, "groups of limits", problems)?;
+        let read = nodes.iter().enumerate().map(|(index, node)| throttle(node, &format!("{path}[{index}]"), problems));
+        return read.collect::<Vec<_>>().into_iter().collect();
+    }
+    Ok(vec![throttle(node, &path, problems)?])
+}
+
+fn throttle(node: &Node, path: &str, problems: &mut Problems) -> Result<Throttle, Reported> {
+    let fields = Fields::of(node, path, &["iops", "bytes_per_second"], problems)?;
+    let iops = fields.optional("iops", &WholeNumber(limits::THROTTLE_IOPS), problems);
+    let rate = Size { range: limits::THROTTLE_BYTES_PER_SECOND, step: 1 };
+    let bytes_per_second = fields.optional("bytes_per_second", &rate, problems);
+    let throttle = Throttle { iops: iops?, bytes_per_second: bytes_per_second? };
+    if throttle.iops.is_none() && throttle.bytes_per_second.is_none() {
+        return Err(problems.add(node.place, path, "no limit", "iops, bytes_per_second or both", None));
+    }
+    Ok(throttle)
 }
 
 fn workers(fields: &Fields<'_>, problems: &mut Problems) -> Result<Workers, Reported> {
