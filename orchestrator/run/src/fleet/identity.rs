@@ -16,12 +16,12 @@ pub(super) enum Stranger {
 
 /// The place of the worker that `hello` comes from.
 pub(super) fn recognise<'a>(
-    expected: impl Iterator<Item = &'a Expected> + Clone,
+    mut expected: impl Iterator<Item = &'a Expected> + Clone,
     hello: &Hello,
 ) -> Result<usize, Stranger> {
     let by_uuid = place_by_uuid(expected.clone(), &hello.uuid);
     let has_mac = |worker: &Expected| worker.macs.iter().any(|ours| hello.macs.iter().any(|mac| same_mac(ours, mac)));
-    let by_mac = expected.clone().position(has_mac);
+    let by_mac = expected.position(has_mac);
     match (by_uuid, by_mac) {
         (Some(uuid), Some(mac)) if uuid != mac => Err(Stranger::Torn(uuid, mac)),
         (Some(place), _) | (None, Some(place)) => Ok(place),
