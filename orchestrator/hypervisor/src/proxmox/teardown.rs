@@ -99,10 +99,9 @@ impl Proxmox {
         let mut rounds = 0;
         loop {
             rounds += 1;
-            if cluster::status_of(&self.client, node, vmid).await?.is_some_and(|status| status != "stopped") {
-                if let Some(fate) = fate_of(vm, self.change_ours(&ours, Change::Stop, journal).await?) {
-                    return Ok(fate);
-                }
+            let runs = cluster::status_of(&self.client, node, vmid).await?.is_some_and(|status| status != "stopped");
+            if runs && let Some(fate) = fate_of(vm, self.change_ours(&ours, Change::Stop, journal).await?) {
+                return Ok(fate);
             }
             match self.change_ours(&ours, Change::Destroy, journal).await {
                 // A start whose answer was lost took effect after the stop.
