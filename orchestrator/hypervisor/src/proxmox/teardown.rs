@@ -20,6 +20,9 @@ use crate::{HypervisorError, Journal, JournalEntry, LeftAlone};
 /// How far a volume's time of creation may be from its VM's task, seconds.
 const VOLUME_TIME_SLACK: u64 = 300;
 
+/// Times that one VM is stopped and destroyed: it may start again by a call that was given up.
+const MAX_ROUNDS: u32 = 3;
+
 /// What became of a recorded VM.
 #[derive(Debug)]
 enum Fate {
@@ -93,22 +96,24 @@ impl Proxmox {
         let forbids = |config: &VmConfig| obstacle(vm, config);
         let ours = Ours { mark: vm.record.mark(), node, forbids: &forbids };
         let _leave = self.gate.enter(node, Some(&vm.record.storage)).await;
-        if cluster::status_of(&self.client, node, vmid).await?.is_some_and(|status| status != "stopped") {
-            match self.change_ours(&ours, Change::Stop, journal).await? {
-                Changed::Done => {}
-                Changed::Gone => return Ok(Fate::Gone),
-                Changed::Foreign(why) => return Ok(foreign(vm, why)),
-                Changed::Forbidden(why) => return Ok(Fate::Left(why)),
+        let mut rounds = 0;
+        loop {
+            rounds += 1;
+            let runs = cluster::status_of(&self.client, node, vmid).await?.is_some_and(|status| status != "stopped");
+            if runs && let Some(fate) = fate_of(vm, self.change_ours(&ours, Change::Stop, journal).await?) {
+                return Ok(fate);
             }
-        }
-        match self.change_ours(&ours, Change::Destroy, journal).await? {
-            Changed::Done => {
-                self.vmids.give_back(vmid).await;
-                Ok(Fate::Gone)
+            match self.change_ours(&ours, Change::Destroy, journal).await {
+                // A start whose answer was lost took effect after the stop.
+                Err(error) if error.to_string().contains("is running") && rounds < MAX_ROUNDS => {}
+                changed => {
+                    let fate = fate_of(vm, changed?).unwrap_or(Fate::Gone);
+                    if matches!(fate, Fate::Gone) {
+                        self.vmids.give_back(vmid).await;
+                    }
+                    return Ok(fate);
+                }
             }
-            Changed::Gone => Ok(Fate::Gone),
-            Changed::Foreign(why) => Ok(foreign(vm, why)),
-            Changed::Forbidden(why) => Ok(Fate::Left(why)),
         }
     }
 
@@ -278,6 +283,16 @@ impl Proxmox {
         let error = deleted.as_ref().err().map(ToString::to_string);
         journal.outcome(id, deleted.is_ok(), json!({ "error": error })).await?;
         deleted
+    }
+}
+
+/// What a change means for the VM, unless it was made.
+fn fate_of(vm: &Vm, changed: Changed) -> Option<Fate> {
+    match changed {
+        Changed::Done => None,
+        Changed::Gone => Some(Fate::Gone),
+        Changed::Foreign(why) => Some(foreign(vm, why)),
+        Changed::Forbidden(why) => Some(Fate::Left(why)),
     }
 }
 

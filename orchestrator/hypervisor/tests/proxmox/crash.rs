@@ -12,6 +12,8 @@ use crate::preflight::grant;
 
 /// Kills tried at a time, each with a fake of its own.
 const AT_A_TIME: usize = 36;
+/// A call that is under way when the kill comes may take so long to show its effect, on a machine that is busy.
+const IN_FLIGHT: Duration = Duration::from_millis(1500);
 const WORKERS: u32 = 2;
 const DISKS: u32 = 2;
 
@@ -86,12 +88,17 @@ async fn sweep(task_seconds: f64, timing: Timing) {
 
 #[tokio::test]
 async fn a_kill_anywhere_leaves_nothing_when_tasks_are_instant() {
-    sweep(0.0, quick()).await;
+    sweep(0.0, Timing { in_flight: IN_FLIGHT, ..quick() }).await;
 }
 
 #[tokio::test]
 async fn a_kill_anywhere_leaves_nothing_when_tasks_take_seconds() {
-    let timing = Timing { poll_longest: Duration::from_millis(400), retry_within: Duration::from_secs(10), ..quick() };
+    let timing = Timing {
+        poll_longest: Duration::from_millis(400),
+        retry_within: Duration::from_secs(10),
+        in_flight: IN_FLIGHT,
+        ..quick()
+    };
     sweep(2.0, timing).await;
 }
 

@@ -54,6 +54,12 @@ class Cluster(FakePve):
         self.terse = False
         # Share of changes whose answer is lost after they had their effect.
         self.lose_answers = 0.0
+        # Share of changes that are held back before they are made, for how long, and how many are held now.
+        self.hold_rate = 0.0
+        self.hold_secs = 0.0
+        self.held = 0
+        # Most tasks that ran at a time: in all, and on one node.
+        self.most_tasks = [0, 0]
         # Requests that carried a token or a ticket.
         self.credentials = 0
 
@@ -66,6 +72,8 @@ class Cluster(FakePve):
 
         async def slow():
             record = next(t for t in reversed(self.tasklog) if (t['type'], t['id']) == (ttype, str(tid)))
+            running = [t['node'] for t in self.tasklog if t['status'] == 'running']
+            self.most_tasks = [max(self.most_tasks[0], len(running)), max(self.most_tasks[1], running.count(node))]
             if secs:
                 await asyncio.sleep(secs)
             if ttype in self.task_fails:
@@ -138,6 +146,12 @@ class Cluster(FakePve):
         return await self.task(v['node'], 'imgdel', v['storage'], user, body, lock=False)
 
     async def _answer(self, request, handler, generic, path_node):
+        if request.method != 'GET' and self.hold_rate and self._random.random() < self.hold_rate:
+            self.held += 1
+            try:
+                await asyncio.sleep(self.hold_secs)
+            finally:
+                self.held -= 1
         try:
             answer = await self._answer_as_set(request, handler, generic, path_node)
         except PveError as e:

@@ -122,6 +122,11 @@ impl Fake {
         Proxmox::new(settings, Guard::default(), token, quick()).expect("a provider")
     }
 
+    pub(crate) fn provider_timed(&self, timing: Timing) -> Proxmox {
+        let token = Token::new(TOKEN, SECRET).expect("a token");
+        Proxmox::new(self.settings(), Guard::default(), token, timing).expect("a provider")
+    }
+
     pub(crate) fn provider_guarded(&self, guard: Guard) -> Proxmox {
         let token = Token::new(TOKEN, SECRET).expect("a token");
         Proxmox::new(self.settings(), guard, token, quick()).expect("a provider")
@@ -131,7 +136,7 @@ impl Fake {
 /// Short bounds.
 pub(crate) fn quick() -> Timing {
     Timing {
-        answer: Duration::from_secs(5),
+        answer: Duration::from_secs(20),
         retry_first: Duration::from_millis(20),
         retry_longest: Duration::from_millis(200),
         retry_within: Duration::from_secs(3),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use hypervisor::proxmox::Nodes;
+use hypervisor::proxmox::{Limits, Nodes};
 use hypervisor::{Hypervisor, WorkerState};
 use serde_json::json;
 
@@ -109,6 +109,22 @@ async fn workers_go_where_the_plan_puts_them() {
     assert_eq!(fake.get("[sum(1 for vm in pve.vms if vm.node == n) for n in pve.nodes]"), json!([1, 3]));
     let error = provider.place(5).await.unwrap_err().to_string();
     assert!(error.contains("add up to 4"), "{error}");
+}
+
+#[tokio::test]
+async fn no_more_tasks_run_at_a_time_than_the_limits_allow() {
+    let Some(fake) = Fake::start() else { return };
+    fake.run("pve.nodes_named('pve1', 'pve2', 'pve3')\npve.task_secs = 0.2");
+    let provider = fake.provider_with(|settings| settings.limits = Limits { cluster: 3, node: 2, storage: 64 });
+    let journal = Memory::default();
+    provision(&provider, 8, 1, &journal).await.unwrap();
+    provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert_eq!(fake.get("pve.most_tasks"), json!([3, 2]));
+    let fake = Fake::start().unwrap();
+    fake.run("pve.task_secs = 0.2");
+    let provider = fake.provider_with(|settings| settings.limits = Limits { cluster: 64, node: 64, storage: 2 });
+    provision(&provider, 6, 1, &Memory::default()).await.unwrap();
+    assert_eq!(fake.get("pve.most_tasks[0]"), 2);
 }
 
 #[tokio::test]
