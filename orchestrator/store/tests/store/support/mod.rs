@@ -153,7 +153,7 @@ fn hello(name: &str) -> Hello {
 fn test_plan() -> TestPlan {
     TestPlan {
         name: "two workers".into(),
-        target: Target::Local(LocalTarget { disk_dir: None }),
+        target: Target::Local(LocalTarget { disk_dir: None, isolation: plan::Isolation::Process }),
         workers: Workers { count: 2, vcpus: 1, memory_bytes: 1 << 30, disks: 2 },
         footprints: vec![Footprint { bytes: 1_000_000_000, label: "1GB".into() }],
         initialise: Initialise::FullWrite,
