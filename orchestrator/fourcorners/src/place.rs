@@ -15,28 +15,48 @@ pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Box<dy
     let Target::Local(target) = &plan.target;
     let disk_dir = target.disk_dir.clone().unwrap_or_else(|| data_dir.join("disks"));
     match &target.isolation {
-        Isolation::Process => Ok(Box::new(processes(data_dir, disk_dir)?)),
+        Isolation::Process => processes(data_dir, &disk_dir),
         Isolation::Vm { image, throttle } => {
-            let throttles = throttle
-                .iter()
-                .map(|limit| Throttle { iops: limit.iops, bytes_per_second: limit.bytes_per_second })
-                .collect();
-            Ok(Box::new(LocalVm::new(VmOptions {
-                disk_dir: std::path::absolute(disk_dir)?,
-                log_dir: std::path::absolute(data_dir.join("logs"))?,
-                image: std::path::absolute(image.clone().unwrap_or_else(shipped_image))?,
-                throttles,
-                accelerator: None,
-            })))
+            let limit =
+                |limit: &plan::Throttle| Throttle { iops: limit.iops, bytes_per_second: limit.bytes_per_second };
+            machines(data_dir, &disk_dir, image.clone(), throttle.iter().map(limit).collect())
         }
     }
 }
 
-/// Workers as processes of this program, their data disks in a directory.
-pub(crate) fn processes(data_dir: &Path, disk_dir: PathBuf) -> anyhow::Result<Local> {
+/// The provider that a run recorded in its environment when it began; none for one that this program does not know.
+pub(crate) fn recorded(data_dir: &Path, place: &serde_json::Value) -> anyhow::Result<Option<Box<dyn Hypervisor>>> {
+    let text = |key: &str| place[key].as_str();
+    match (text("provider"), text("isolation"), text("disk_dir").map(Path::new)) {
+        (Some("local"), Some("process"), Some(disk_dir)) => processes(data_dir, disk_dir).map(Some),
+        (Some("local"), Some("vm"), Some(disk_dir)) => machines(data_dir, disk_dir, None, Vec::new()).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn processes(data_dir: &Path, disk_dir: &Path) -> anyhow::Result<Box<dyn Hypervisor>> {
     // The program itself, also where its file was replaced since it started.
     let program = PathBuf::from("/proc/self/exe");
-    Ok(Local::new(std::path::absolute(disk_dir)?, std::path::absolute(data_dir.join("logs"))?, program))
+    Ok(Box::new(Local::new(std::path::absolute(disk_dir)?, logs(data_dir)?, program)))
+}
+
+fn machines(
+    data_dir: &Path,
+    disk_dir: &Path,
+    image: Option<PathBuf>,
+    throttles: Vec<Throttle>,
+) -> anyhow::Result<Box<dyn Hypervisor>> {
+    Ok(Box::new(LocalVm::new(VmOptions {
+        disk_dir: std::path::absolute(disk_dir)?,
+        log_dir: logs(data_dir)?,
+        image: std::path::absolute(image.unwrap_or_else(shipped_image))?,
+        throttles,
+        accelerator: None,
+    })))
+}
+
+fn logs(data_dir: &Path) -> std::io::Result<PathBuf> {
+    std::path::absolute(data_dir.join("logs"))
 }
 
 /// The image beside the program (the field kit), else where the build puts it.

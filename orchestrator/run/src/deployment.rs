@@ -19,8 +19,9 @@ use crate::job::exit_reason;
 use crate::journal::RunJournal;
 use crate::seed;
 
-/// From the last worker's start to the last enrolment.
-const ENROL_TIMEOUT: Duration = Duration::from_secs(60);
+/// From the last worker's start to the last enrolment: VMs boot in seconds, but several emulated ones on a busy machine take minutes. A
+/// worker whose process or machine ends is not waited for.
+const ENROL_TIMEOUT: Duration = Duration::from_secs(600);
 /// Between two looks at processes that have not enrolled yet.
 const ENROL_POLL: Duration = Duration::from_millis(250);
 /// From Shutdown to the end of the last session.
