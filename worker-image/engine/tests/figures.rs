@@ -19,8 +19,23 @@ const PERCENTS: [f64; 8] = [0.0, 50.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
 /// The value of rank ⌈percent / 100 × count⌉ in a sorted list.
 fn nearest_rank(sorted: &[u64], percent: f64) -> u64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a rank")]
-    let rank = ((percent / 100.0 * sorted.len() as f64 - 1e-9).ceil() as usize).clamp(1, sorted.len());
+    of_rank(sorted, (exact_rank(sorted, percent) - 1e-9).ceil())
+}
+
+/// The value of the rank that PyPI's hdrhistogram means: percent / 100 × count, rounded to the nearest.
+fn rounded_rank(sorted: &[u64], percent: f64) -> u64 {
+    of_rank(sorted, (exact_rank(sorted, percent) + 0.5).floor())
+}
+
+fn exact_rank(sorted: &[u64], percent: f64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a small count")]
+    let rank = percent * sorted.len() as f64 / 100.0;
+    rank
+}
+
+fn of_rank(sorted: &[u64], rank: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number, clamped")]
+    let rank = (rank as usize).clamp(1, sorted.len());
     sorted[rank - 1]
 }
 
@@ -56,7 +71,7 @@ fn percentiles_are_those_of_the_sorted_list_and_of_other_peoples_reader() {
     }
     let Some(python) = python() else { return };
     for (percent, theirs) in PERCENTS.iter().zip(read_in_python(&python, &merged.encode())) {
-        let truth = nearest_rank(&sorted, *percent);
+        let truth = rounded_rank(&sorted, *percent);
         assert!(
             theirs.abs_diff(truth) <= bucket_width_ns(truth),
             "p{percent}: {theirs} ns in Python, in the list {truth} ns"
