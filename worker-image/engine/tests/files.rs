@@ -55,9 +55,11 @@ fn a_deleted_file_ends_the_job() {
 #[test]
 fn a_replaced_file_ends_the_job() {
     let (reason, took, _) = disturb(50, |disk| {
-        // The old file lives on under another name, so that only the path tells.
-        std::fs::rename(&disk.path, disk.path.with_extension("old")).unwrap();
-        std::fs::File::create(&disk.path).unwrap().set_len(8 * MIB).unwrap();
+        // In one step, and the old file lives on under another name: only the path tells.
+        let new = disk.path.with_extension("new");
+        std::fs::File::create(&new).unwrap().set_len(8 * MIB).unwrap();
+        std::fs::hard_link(&disk.path, disk.path.with_extension("old")).unwrap();
+        std::fs::rename(&new, &disk.path).unwrap();
     });
     assert!(reason.contains("was replaced"), "{reason}");
     assert!(took < Duration::from_secs(10), "{took:?}");
