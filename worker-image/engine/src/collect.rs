@@ -33,6 +33,8 @@ pub(crate) struct Shape {
     /// None for fills and read-backs.
     pub(crate) load: Option<LoadShape>,
     pub(crate) drain_limit: Duration,
+    /// Writes may shrink what a compressing file system allocates.
+    pub(crate) compressible: bool,
     /// Fills and read-backs: bytes to do.
     pub(crate) bytes_total: u64,
 }
@@ -76,7 +78,22 @@ impl Shape {
             }
         };
         let disk_ids = job.disks.iter().map(|disk| disk.id.clone()).collect();
-        Self { disk_ids, lane_disks: lane_disks.collect(), load, bytes_total, drain_limit: job.tuning.drain_limit }
+        Self {
+            disk_ids,
+            lane_disks: lane_disks.collect(),
+            load,
+            bytes_total,
+            drain_limit: job.tuning.drain_limit,
+            compressible: compressible(&job.work),
+        }
+    }
+}
+
+fn compressible(work: &Work) -> bool {
+    match work {
+        Work::Fill(fill) => fill.zero,
+        Work::Verify(_) => false,
+        Work::Load(load) => load.workload.compression_ratio > 1.0,
     }
 }
 
@@ -142,7 +159,7 @@ impl Collector {
 
     /// Collects until all threads have ended, or hang beyond their limits.
     pub(crate) fn run(mut self, start_ns: u64, anchor: Anchor) -> Outcome {
-        let watch = Watch::start(Arc::clone(&self.disks), Arc::clone(&self.control));
+        let watch = Watch::start(Arc::clone(&self.disks), Arc::clone(&self.control), self.shape.compressible);
         match self.shape.load {
             Some(load) => self.collect_load(load, start_ns),
             None => self.collect_bulk(start_ns),

@@ -27,8 +27,17 @@ pub(crate) struct Disk {
     pub(crate) device: Option<u64>,
     /// Smallest transfer, bytes.
     pub(crate) granularity: u64,
-    /// A regular file is watched for deletion and truncation; this is (device, inode).
-    identity: Option<(u64, u64)>,
+    /// A regular file is watched for deletion and truncation.
+    watched: Option<Watched>,
+}
+
+/// What a regular file was when it was opened.
+#[derive(Debug, Clone, Copy)]
+struct Watched {
+    /// Device and inode.
+    identity: (u64, u64),
+    /// Bytes that it had allocated, at most its size: a file system may allocate ahead, and takes that back later.
+    allocated: u64,
 }
 
 impl Disk {
@@ -56,7 +65,10 @@ impl Disk {
             direct,
             device: (kind == DiskKind::Block).then(|| metadata.rdev()),
             granularity: if direct { u64::from(block) } else { crate::limits::MIN_BLOCK_BYTES },
-            identity: (kind == DiskKind::File && !character).then(|| (metadata.dev(), metadata.ino())),
+            watched: (kind == DiskKind::File && !character).then(|| Watched {
+                identity: (metadata.dev(), metadata.ino()),
+                allocated: (metadata.blocks() * 512).min(metadata.len()),
+            }),
             file,
         };
         disk.check_size(size_bytes)?;
@@ -76,32 +88,37 @@ impl Disk {
     }
 
     /// What happened to a disk under the engine: a file that was truncated, extended, deleted or replaced, a device of another size.
-    pub(crate) fn changed(&self) -> Option<String> {
-        match self.look() {
+    /// `compressible`: the job's writes may shrink what a compressing file system allocates.
+    pub(crate) fn changed(&self, compressible: bool) -> Option<String> {
+        match self.look(compressible) {
             Ok(change) => change,
             Err(error) => Some(format!("{} cannot be examined any more: {error}", self.spec.path.display())),
         }
     }
 
-    fn look(&self) -> io::Result<Option<String>> {
-        let path = self.spec.path.display();
-        if self.device.is_none() && self.identity.is_none() {
-            return Ok(None);
-        }
-        if let Some(identity) = self.identity {
-            let metadata = self.file.metadata()?;
-            if metadata.nlink() == 0 {
-                return Ok(Some(format!("{path} was deleted")));
+    fn look(&self, compressible: bool) -> io::Result<Option<String>> {
+        let Some(watched) = self.watched else {
+            if self.device.is_none() {
+                return Ok(None);
             }
-            let there = fs::metadata(&self.spec.path)?;
-            if (there.dev(), there.ino()) != identity {
-                return Ok(Some(format!("{path} was replaced by another file")));
-            }
-            let size = metadata.len();
+            let size = probe::size_bytes(&self.file)?;
             return Ok((size != self.spec.size_bytes).then(|| self.other_size(size)));
+        };
+        let path = self.spec.path.display();
+        let metadata = self.file.metadata()?;
+        if metadata.nlink() == 0 {
+            return Ok(Some(format!("{path} was deleted")));
         }
-        let size = probe::size_bytes(&self.file)?;
-        Ok((size != self.spec.size_bytes).then(|| self.other_size(size)))
+        let there = fs::metadata(&self.spec.path)?;
+        if (there.dev(), there.ino()) != watched.identity {
+            return Ok(Some(format!("{path} was replaced by another file")));
+        }
+        if metadata.len() != self.spec.size_bytes {
+            return Ok(Some(self.other_size(metadata.len())));
+        }
+        // Truncated, and grown again by our own writes since the last look.
+        let lost = !compressible && metadata.blocks() * 512 < watched.allocated / 8 * 7;
+        Ok(lost.then(|| format!("{path} was truncated or lost blocks")))
     }
 
     fn other_size(&self, found: u64) -> String {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::control::Control;
 use crate::disk::Disk;
 
-/// How often the disks are looked at.
-const INTERVAL: Duration = Duration::from_millis(500);
+/// How often the disks are looked at: our own writes make a truncated file grow again, so the look must come before they are through.
+const INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long the end of a look is waited for.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -21,13 +21,19 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn start(disks: Arc<Vec<Disk>>, control: Arc<Control>) -> Self {
+    pub(crate) fn start(disks: Arc<Vec<Disk>>, control: Arc<Control>, compressible: bool) -> Self {
         let (alive, ended) = channel::<()>();
         let look = move || {
-            while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                let changed = disks.iter().enumerate().find_map(|(index, disk)| Some((index, disk.changed()?)));
+            loop {
+                let waited = ended.recv_timeout(INTERVAL);
+                // The last look is after the end.
+                let changed =
+                    disks.iter().enumerate().find_map(|(index, disk)| Some((index, disk.changed(compressible)?)));
                 if let Some((index, change)) = changed {
                     control.fail(Some(index), format!("disk {}: {change}", disks[index].spec.id));
+                    return;
+                }
+                if waited != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
             }
