@@ -112,7 +112,7 @@ fn read_in_python(python: &Path, blob: &[u8]) -> Vec<u64> {
 
 /// The blocks that a load wrote to an empty file, each at most once.
 fn written(block_bytes: u64, compression_ratio: f64, duplication_ratio: f64) -> Vec<Vec<u8>> {
-    let disk = TestDisk::new(10_000 * block_bytes);
+    let disk = TestDisk::new(6_000 * block_bytes);
     let rate = Some(Rate { iops: 5000.0, per_disk: true, poisson: false });
     let workload = Workload {
         block_bytes,
