@@ -1,7 +1,7 @@
 //! A case: what its workers delivered, turned into figures and a verdict.
 
 use serde::{Deserialize, Serialize};
-use worker_protocol::{DiskFinished, EngineReport, Ops as WireOps, Phase};
+use worker_protocol::{DiskFinished, EngineReport, Ops as WireOps, Phase, Rate};
 
 use crate::export;
 
@@ -19,6 +19,8 @@ pub struct CaseInput {
     pub expected_workers: u32,
     /// The workload reads bytes that were never written, as the plan allows.
     pub reads_unwritten: bool,
+    /// Open loop; none is a closed loop.
+    pub rate: Option<Rate>,
     /// How the case came to its end.
     pub ending: Ending,
     /// The workers that the case was given to; workers lost before it are not among them.
@@ -83,6 +85,8 @@ pub struct WorkerFinished {
     pub thread_cpu: Vec<f64>,
     /// Share of the window that the hypervisor took.
     pub steal: Option<f64>,
+    /// CPU time of the kernel's io-wq workers, CPUs.
+    pub io_wq_cpu: f64,
     /// The worker's own warnings.
     pub warnings: Vec<String>,
     /// Its disks.
@@ -160,6 +164,8 @@ pub struct CaseResult {
     pub figures: CaseFigures,
     /// The cluster's merged totals with histograms, over what the figures cover.
     pub cluster: WireOps,
+    /// Open loop: the same I/Os timed from their submission; none where the figures do not cover the window.
+    pub cluster_service: Option<WireOps>,
     /// The cluster by second of the window.
     pub seconds: Vec<export::Second>,
     /// The cluster by second of preconditioning.
@@ -181,6 +187,15 @@ pub struct CaseFigures {
     pub unfinished: export::Unfinished,
     /// Cluster figures.
     pub ops: export::Ops,
+    /// The same I/Os timed from their submission (open loop).
+    #[serde(default)]
+    pub service: Option<export::Ops>,
+    /// How well the rate was kept (open loop).
+    #[serde(default)]
+    pub pacing: Option<export::Pacing>,
+    /// Whether the load generator may have limited the figures.
+    #[serde(default)]
+    pub generator: Option<export::Generator>,
     /// Each worker.
     pub per_worker: Vec<export::PerWorker>,
     /// Each data disk.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use worker_protocol::Phase;
 
 use crate::case::{CaseFigures, CaseInput, CaseResult, CaseState, Ending, WorkerInput, WorkerSecond};
-use crate::export::{PerDisk, PerWorker, Second, Unfinished, WorkerCount};
+use crate::export::{Ops, PerDisk, PerWorker, Second, Unfinished, WorkerCount};
 use crate::totals::{Part, ReadWrite, micros};
 use crate::worker::WorkerView;
-use crate::{clock, steady, warnings};
+use crate::{clock, generator, open_loop, steady, warnings};
 
 /// Problems that a reason names before it only counts them.
 const NAMED_PROBLEMS: usize = 5;
@@ -26,6 +26,8 @@ pub struct Evaluation {
     /// The cluster's figures cover the window; else the common seconds.
     over_window: bool,
     cluster: ReadWrite,
+    /// Open loop, over the window: the same I/Os timed from their submission.
+    cluster_service: Option<ReadWrite>,
     common_seconds: u32,
     /// Workers without a usable Finished: their own whole seconds.
     own: BTreeMap<String, (ReadWrite, u32)>,
@@ -44,12 +46,14 @@ impl Evaluation {
         if over_window {
             views.iter().filter_map(|view| view.disks.as_ref()).for_each(|disks| cluster.merge(&disks.merged));
         }
+        let cluster_service = merged_service(&views).filter(|_| over_window);
         let problems = views.iter().flat_map(|view| view.problems.clone()).collect();
         Self {
             input,
             views,
             over_window,
             cluster,
+            cluster_service,
             common_seconds: 0,
             own: BTreeMap::new(),
             seconds: Vec::new(),
@@ -124,7 +128,11 @@ impl Evaluation {
         let (per_worker, per_disk) = self.parts();
         let measured_anything = per_worker.iter().any(|part| part.ops.all.is_some());
         let state = self.state(measured_anything);
+        let pacing = open_loop::of_case(&self.input);
         let mut warnings = warnings::warnings(&self.input);
+        if state != CaseState::Running {
+            warnings.extend(open_loop::warnings(&self.input, pacing.as_ref(), ops.all.as_ref(), window_seconds));
+        }
         if self.over_window && ops.all.is_none() {
             warnings.push("no I/O completed in the window".into());
         }
@@ -139,12 +147,16 @@ impl Evaluation {
                 clock_drift_us: clock::clock_drift_us(&self.input.workers),
                 unfinished: unfinished(&self.input.workers),
                 ops,
+                service: self.cluster_service.as_ref().map(|service| service.figures(window_seconds)),
+                pacing,
+                generator: generator::verdict(&self.input.workers),
                 per_worker,
                 per_disk,
                 steady_state: (state != CaseState::Running)
                     .then(|| steady::evaluate(self.input.precondition_seconds, &self.precondition_seconds)),
             },
             cluster: self.cluster.encode(),
+            cluster_service: self.cluster_service.as_ref().map(ReadWrite::encode),
             seconds: self.seconds,
             precondition_seconds: self.precondition_seconds,
         }
@@ -163,17 +175,32 @@ impl Evaluation {
     fn parts(&self) -> (Vec<PerWorker>, Vec<PerDisk>) {
         let (mut per_worker, mut per_disk) = (Vec::new(), Vec::new());
         for (input, view) in self.input.workers.iter().zip(&self.views) {
-            let worker = input.worker.clone();
             if let Some(disks) = &view.disks {
-                let (ops, window_seconds) = (disks.merged.figures(disks.window_seconds), disks.window_seconds);
-                per_worker.push(PerWorker { worker, window_seconds, ops });
+                let service = disks.service.as_ref().map(|service| service.figures(disks.window_seconds));
+                per_worker.push(self.per_worker(input, &disks.merged, service, disks.window_seconds));
                 per_disk.extend(disks.per_disk.iter().cloned());
-            } else if let Some((own, seconds)) = self.own.get(&worker) {
-                let window_seconds = f64::from(*seconds);
-                per_worker.push(PerWorker { worker, window_seconds, ops: own.figures(window_seconds) });
+            } else if let Some((own, seconds)) = self.own.get(&input.worker) {
+                per_worker.push(self.per_worker(input, own, None, f64::from(*seconds)));
             }
         }
         (per_worker, per_disk)
+    }
+
+    fn per_worker(
+        &self,
+        worker: &WorkerInput,
+        totals: &ReadWrite,
+        service: Option<Ops>,
+        window_seconds: f64,
+    ) -> PerWorker {
+        PerWorker {
+            worker: worker.worker.clone(),
+            window_seconds,
+            ops: totals.figures(window_seconds),
+            service,
+            pacing: open_loop::of_worker(&self.input, worker),
+            generator: worker.finished.as_ref().map(generator::used),
+        }
     }
 
     fn lost_before(&self) -> u32 {
@@ -222,6 +249,14 @@ impl Evaluation {
             seconds => format!("the cluster's figures cover the {seconds} whole s of the window common to all workers"),
         }
     }
+}
+
+/// Service times of all workers together; none where one has none.
+fn merged_service(views: &[WorkerView]) -> Option<ReadWrite> {
+    views.iter().map(|view| view.disks.as_ref()?.service.as_ref()).try_fold(ReadWrite::default(), |mut sum, service| {
+        sum.merge(service?);
+        Some(sum)
+    })
 }
 
 fn unfinished(workers: &[WorkerInput]) -> Unfinished {

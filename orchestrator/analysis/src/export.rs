@@ -78,8 +78,11 @@ pub struct Case {
     pub pattern: String,
     /// Share of reads, percent.
     pub read_percent: u32,
-    /// I/Os in flight a disk.
+    /// I/Os in flight a disk; in an open loop the most that may be.
     pub outstanding_per_disk: u32,
+    /// The rest of the workload as asked; null in what was written before it was added.
+    #[serde(default)]
+    pub options: Option<WorkloadOptions>,
     /// `complete`, `incomplete`, `failed`, `cancelled`, or `running`.
     pub state: String,
     /// Why it is not complete.
@@ -100,8 +103,17 @@ pub struct Case {
     pub clock_drift_us: Option<f64>,
     /// I/Os in flight when the window ended.
     pub unfinished: Unfinished,
-    /// Cluster figures, from merged histograms.
+    /// Cluster figures, from merged histograms. In an open loop, latency runs from the intended start.
     pub ops: Ops,
+    /// Open loop: the same I/Os timed from their submission; null in a closed loop, and where `ops` does not cover the window.
+    #[serde(default)]
+    pub service: Option<Ops>,
+    /// Open loop: how well the rate was kept; null in a closed loop.
+    #[serde(default)]
+    pub pacing: Option<Pacing>,
+    /// Whether the load generator may have limited the figures; null where no worker reported its end.
+    #[serde(default)]
+    pub generator: Option<Generator>,
     /// The cluster by second of the window. A second that a worker is missing from is not in the list.
     pub seconds: Vec<Second>,
     /// The same for preconditioning.
@@ -138,7 +150,7 @@ pub struct WorkerCount {
 }
 
 /// I/Os in flight at the end of the window.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Unfinished {
     /// How many.
     pub count: u64,
@@ -238,6 +250,166 @@ pub struct SteadyState {
     pub excursion_percent: Option<f64>,
 }
 
+/// What a workload asks for beside block, pattern, mix and outstanding I/Os.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkloadOptions {
+    /// Sequential streams a disk; null with another pattern.
+    pub streams: Option<u32>,
+    /// Where the hot spot is; null with another pattern.
+    pub hot_spot: Option<HotSpot>,
+    /// The part of each region that is used; null is all of it.
+    pub range: Option<RegionRange>,
+    /// Offsets are multiples of it; null is the block.
+    pub align_bytes: Option<u64>,
+    /// Open loop; null is a closed loop.
+    pub rate: Option<Rate>,
+    /// Size / compressed size of what is written.
+    pub compression_ratio: f64,
+    /// Blocks / distinct blocks of what is written.
+    pub duplication_ratio: f64,
+    /// Flush after so many writes of an engine thread to a disk; null is never.
+    pub flush_every_writes: Option<u32>,
+    /// `stop`, `continue` or `stop-after-N`.
+    pub on_error: String,
+    /// No completion for longer than this on a disk with I/O in flight is a stall.
+    pub stall_seconds: u32,
+}
+
+/// A hot spot.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HotSpot {
+    /// Share of the I/Os that go to it, percent.
+    pub io_percent: f64,
+    /// Share of the range that it is, percent, from the start of the range.
+    pub space_percent: f64,
+}
+
+/// A part of each region.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RegionRange {
+    /// Start, percent of the region.
+    pub from_percent: f64,
+    /// End, percent of the region.
+    pub to_percent: f64,
+}
+
+/// An open loop's rate as asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// I/Os a second.
+    pub iops: f64,
+    /// `disk` or `worker`: of what.
+    pub per: String,
+    /// Exponential gaps (Poisson arrivals); else equal ones.
+    pub poisson: bool,
+}
+
+/// How well an open loop kept its rate over the window.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Pacing {
+    /// I/Os a second that were asked for.
+    pub asked_iops: f64,
+    /// I/Os whose intended start is in the window.
+    pub intended: u64,
+    /// Of those, started more than 100 µs later than intended.
+    pub late: u64,
+    /// Of those, not started in the window at all.
+    pub missed: u64,
+    /// Largest lag behind the intended start, µs.
+    pub largest_lag_us: f64,
+}
+
+/// Whether the load generator may have limited a case's figures.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Generator {
+    /// There is a finding.
+    pub may_limit: bool,
+    /// What was beyond its limit.
+    pub findings: Vec<GeneratorFinding>,
+}
+
+/// One reason why the load generator may have limited the figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GeneratorFinding {
+    /// Name of the worker.
+    pub worker: String,
+    /// `thread-cpu`, `steal` or `io-wq`.
+    pub kind: String,
+    /// The engine thread, from 0; null for what concerns the whole worker.
+    pub thread: Option<u32>,
+    /// `thread-cpu`: share of one CPU; `steal`: share of the worker's CPU time; `io-wq`: CPUs.
+    pub value: f64,
+}
+
+/// What a worker's load generator used over the window.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct GeneratorUse {
+    /// CPU time of each engine thread, share of one CPU.
+    pub thread_cpu: Vec<f64>,
+    /// CPU time of the kernel's io-wq workers, CPUs.
+    pub io_wq_cpu: f64,
+    /// Share of the worker's CPU time that the hypervisor took; null outside a VM.
+    pub steal: Option<f64>,
+}
+
+/// Errors of one kind on one disk, preconditioning included.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoErrors {
+    /// `EIO`, `ENOSPC` …, `short` for fewer bytes than asked.
+    pub kind: String,
+    /// How many.
+    pub count: u64,
+    /// Byte offsets of the first ones.
+    pub first_offsets: Vec<u64>,
+}
+
+/// A time without completions on a disk that had I/O in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Stall {
+    /// Start, seconds after the start of the window; negative in preconditioning.
+    pub start_seconds: f64,
+    /// Length, seconds.
+    pub length_seconds: f64,
+}
+
+/// The device's own counters over the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Read requests that it completed.
+    pub reads: u64,
+    /// Reads merged into others before they reached it.
+    pub read_merges: u64,
+    /// Write requests that it completed.
+    pub writes: u64,
+    /// Writes merged into others before they reached it.
+    pub write_merges: u64,
+    /// The requests are not the I/Os: apart by more than 0.1 %.
+    pub differs: bool,
+}
+
+/// How a disk was set in the case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskSettings {
+    /// Path on the worker.
+    pub path: String,
+    /// `block` or `file`; null where the worker does not say.
+    pub kind: Option<String>,
+    /// Engine threads that drove it.
+    pub threads: u32,
+    /// O_DIRECT was in force.
+    pub direct: bool,
+    /// I/O scheduler; this and what follows is null for files.
+    pub scheduler: Option<String>,
+    /// 0 all merges, 1 simple ones, 2 none.
+    pub nomerges: Option<u32>,
+    /// Requests that the queue holds.
+    pub nr_requests: Option<u32>,
+    /// Largest request, KiB.
+    pub max_sectors_kb: Option<u32>,
+    /// Polled queues; null where there are none.
+    pub poll_queues: Option<u32>,
+}
+
 /// One worker's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PerWorker {
@@ -247,6 +419,15 @@ pub struct PerWorker {
     pub window_seconds: f64,
     /// Its figures.
     pub ops: Ops,
+    /// As the case's.
+    #[serde(default)]
+    pub service: Option<Ops>,
+    /// As the case's.
+    #[serde(default)]
+    pub pacing: Option<Pacing>,
+    /// What its load generator used; null where it did not report its end.
+    #[serde(default)]
+    pub generator: Option<GeneratorUse>,
 }
 
 /// One data disk's figures.
@@ -260,4 +441,28 @@ pub struct PerDisk {
     pub window_seconds: f64,
     /// Its figures.
     pub ops: Ops,
+    /// As the case's.
+    #[serde(default)]
+    pub service: Option<Ops>,
+    /// As the case's.
+    #[serde(default)]
+    pub pacing: Option<Pacing>,
+    /// I/Os in flight when the window ended.
+    #[serde(default)]
+    pub unfinished: Unfinished,
+    /// Flushes in the window.
+    #[serde(default)]
+    pub flushes: u64,
+    /// Errors by kind, preconditioning included.
+    #[serde(default)]
+    pub io_errors: Vec<IoErrors>,
+    /// Times without completions, preconditioning included.
+    #[serde(default)]
+    pub stalls: Vec<Stall>,
+    /// The device's own counters; null for files.
+    #[serde(default)]
+    pub device: Option<Device>,
+    /// How the disk was set; null where the worker did not say.
+    #[serde(default)]
+    pub settings: Option<DiskSettings>,
 }

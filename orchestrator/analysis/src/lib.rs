@@ -4,8 +4,11 @@
 
 pub mod case;
 mod clock;
+mod disk;
 mod evaluation;
 pub mod export;
+mod generator;
+mod open_loop;
 pub mod steady;
 pub mod throughput;
 pub mod totals;

@@ -2,20 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use worker_protocol::{DiskFinished, OpTotals};
+use worker_protocol::{DiskFinished, OpTotals, Stall};
 
 use crate::case::{CaseInput, WorkerFinished, WorkerInput};
+use crate::generator;
 use crate::throughput::to_f64;
 use crate::totals::micros;
-
-/// Requests that reached the device may differ from our I/Os by this share before a warning says so.
-pub(crate) const DEVICE_REQUEST_TOLERANCE: f64 = 0.001;
-
-/// An engine thread that used more of its CPU than this limits the result.
-pub(crate) const GENERATOR_CPU_LIMIT: f64 = 0.9;
-
-/// Share of the worker's CPUs that the hypervisor may take before a warning says so.
-pub(crate) const STEAL_LIMIT: f64 = 0.05;
 
 /// Workers or disks that a warning names before it only counts them.
 const NAMED: usize = 4;
@@ -70,44 +62,20 @@ fn names(all: &[String]) -> String {
 
 fn disk_warnings(worker: &WorkerInput, disk: &DiskFinished, said: &mut Said) {
     let who = || format!("{}/{}", worker.worker, disk.serial);
-    let failed = disk.ops.read.errors.saturating_add(disk.ops.write.errors);
-    if failed > 0 {
-        said.say(who(), format!("{failed} I/Os failed or were short{}", error_kinds(disk)));
-    }
-    for (name, ops, requests) in device_requests(disk) {
-        if let Some(text) = request_difference(name, ops, requests) {
-            said.say(who(), text);
-        }
-    }
-    for stall in &disk.stalls {
-        let (start, length) = (signed_seconds(stall.start_ns), to_f64(stall.length_ns) / 1e9);
-        said.say(who(), format!("no I/O completed for {length:.1} s from {start:.1} s after the start of the window"));
-    }
-    let slowest = disk.ops.read.max_ns.max(disk.ops.write.max_ns);
-    if disk.unfinished > 0 && disk.oldest_unfinished_ns > slowest {
-        let age = micros(disk.oldest_unfinished_ns) / 1e3;
-        said.say(
-            who(),
-            format!(
-                "an I/O in flight at the end of the window had waited {age:.1} ms, longer than any that is counted"
-            ),
-        );
-    }
-    if let Some(pacing) = disk.pacing.filter(|pacing| pacing.missed > 0 || pacing.late > 0) {
-        let (lag, of) = (micros(pacing.largest_lag_ns) / 1e3, pacing.intended);
-        said.say(
-            who(),
-            format!(
-                "the rate was not kept: {} of {of} I/Os started late (by up to {lag:.1} ms), {} not at all",
-                pacing.late, pacing.missed
-            ),
-        );
-    }
+    let texts = [error_text(disk), request_text(disk), stall_text(&disk.stalls), unfinished_text(disk)];
+    texts.into_iter().flatten().for_each(|text| said.say(who(), text));
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a time for a person to read")]
-fn signed_seconds(ns: i64) -> f64 {
-    ns as f64 / 1e9
+/// Errors in the window are beside the figures; those outside it are said because they are in none.
+fn error_text(disk: &DiskFinished) -> Option<String> {
+    let in_window = disk.ops.read.errors.saturating_add(disk.ops.write.errors);
+    let all = disk.errors.iter().fold(0_u64, |sum, errors| sum.saturating_add(errors.count));
+    let kinds = error_kinds(disk);
+    match (in_window, all) {
+        (0, 0) => None,
+        (0, all) => Some(format!("{all} I/Os failed or were short outside the window{kinds}")),
+        (in_window, _) => Some(format!("{in_window} I/Os failed or were short{kinds}")),
+    }
 }
 
 fn error_kinds(disk: &DiskFinished) -> String {
@@ -117,18 +85,43 @@ fn error_kinds(disk: &DiskFinished) -> String {
     if kinds.is_empty() { first } else { format!(" ({}{first})", kinds.join(", ")) }
 }
 
-fn device_requests(disk: &DiskFinished) -> impl Iterator<Item = (&'static str, &OpTotals, u64)> {
-    disk.device
-        .into_iter()
-        .flat_map(|device| [("read", &disk.ops.read, device.reads), ("write", &disk.ops.write, device.writes)])
+fn request_text(disk: &DiskFinished) -> Option<String> {
+    let device = disk.device.filter(|device| device.differs)?;
+    let side = |name: &str, ops: &OpTotals, requests: u64, merges: u64| {
+        let ios = ops.count.saturating_add(ops.errors);
+        (ios > 0 || requests > 0)
+            .then(|| format!("{requests} {name} requests ({merges} merged into others) for {ios} {name}s"))
+    };
+    let sides = [
+        side("read", &disk.ops.read, device.reads, device.read_merges),
+        side("write", &disk.ops.write, device.writes, device.write_merges),
+    ];
+    let sides: Vec<String> = sides.into_iter().flatten().collect();
+    Some(format!("the device completed {}: merged, split, or not ours alone", sides.join(" and ")))
 }
 
-fn request_difference(name: &str, ops: &OpTotals, requests: u64) -> Option<String> {
-    let ios = ops.count.saturating_add(ops.errors);
-    let share = to_f64(requests.abs_diff(ios)) / to_f64(ios.max(1));
-    (share > DEVICE_REQUEST_TOLERANCE).then(|| {
-        let percent = share * 100.0;
-        format!("the device completed {requests} {name} requests for {ios} {name}s ({percent:.1} % apart): merged, split, or not ours alone")
+/// One line a disk, however often it stalled; each stall is in the export.
+fn stall_text(stalls: &[Stall]) -> Option<String> {
+    let longest = stalls.iter().max_by_key(|stall| stall.length_ns)?;
+    let (start, length) = (signed_seconds(longest.start_ns), to_f64(longest.length_ns) / 1e9);
+    let one = format!("no I/O completed for {length:.1} s from {start:.1} s after the start of the window");
+    if stalls.len() == 1 {
+        return Some(one);
+    }
+    let all = stalls.iter().fold(0_u64, |sum, stall| sum.saturating_add(stall.length_ns));
+    Some(format!("{} stalls, {:.1} s together; the longest: {one}", stalls.len(), to_f64(all) / 1e9))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a time for a person to read")]
+fn signed_seconds(ns: i64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn unfinished_text(disk: &DiskFinished) -> Option<String> {
+    let slowest = disk.ops.read.max_ns.max(disk.ops.write.max_ns);
+    (disk.unfinished > 0 && disk.oldest_unfinished_ns > slowest).then(|| {
+        let age = micros(disk.oldest_unfinished_ns) / 1e3;
+        format!("an I/O in flight at the end of the window had waited {age:.1} ms, longer than any that is counted")
     })
 }
 
@@ -147,15 +140,8 @@ fn engine_warnings(worker: &WorkerInput, said: &mut Said) {
 
 fn load_warnings(worker: &WorkerInput, finished: &WorkerFinished, said: &mut Said) {
     let name = &worker.worker;
-    let busiest = finished.thread_cpu.iter().copied().fold(0.0, f64::max);
-    if busiest > GENERATOR_CPU_LIMIT {
-        said.say(
-            name,
-            format!("the load generator limits the result: an engine thread used {:.0} % of its CPU", busiest * 100.0),
-        );
-    }
-    if let Some(steal) = finished.steal.filter(|steal| *steal > STEAL_LIMIT) {
-        said.say(name, format!("the hypervisor took {:.0} % of the worker's CPU time", steal * 100.0));
+    if let Some(text) = generator::warning(worker) {
+        said.say(name, text);
     }
     let reported = worker.engine.iter().flat_map(|engine| &engine.warnings).collect::<Vec<_>>();
     for warning in finished.warnings.iter().filter(|warning| !reported.contains(warning)) {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use worker_protocol::{DiskFinished, Phase};
+use worker_protocol::Phase;
 
 use crate::case::{CaseInput, Ending, WorkerFinished, WorkerInput};
+use crate::disk::{self, DiskTotals};
 use crate::export::PerDisk;
 use crate::throughput::to_f64;
-use crate::totals::{Part, ReadWrite};
+use crate::totals::ReadWrite;
 
 /// A first I/O up to this long after the start of the window is in time, ns: 1 % of a second, the smallest thing that is counted.
 const LATE_START_NS: u64 = 10_000_000;
@@ -27,6 +28,8 @@ pub(crate) struct WorkerView {
 /// A worker's disks, merged and one by one.
 pub(crate) struct WorkerDisks {
     pub(crate) merged: ReadWrite,
+    /// Open loop: the same I/Os timed from their submission, where every disk says so.
+    pub(crate) service: Option<ReadWrite>,
     pub(crate) per_disk: Vec<PerDisk>,
     pub(crate) window_seconds: f64,
 }
@@ -50,9 +53,7 @@ impl WorkerView {
         }
         let disks = worker.finished.as_ref().and_then(|finished| {
             let window_seconds = covered_seconds(worker, finished, case, late_ns);
-            merge_disks(worker, finished, case.block_bytes, window_seconds)
-                .map_err(|problem| problems.push(problem))
-                .ok()
+            merge_disks(worker, finished, case, window_seconds).map_err(|problem| problems.push(problem)).ok()
         });
         if let Some(disks) = disks.as_ref().filter(|_| problems.is_empty()) {
             problems.extend(sum_problem(worker, disks));
@@ -140,7 +141,7 @@ fn covered_seconds(worker: &WorkerInput, finished: &WorkerFinished, case: &CaseI
 fn merge_disks(
     worker: &WorkerInput,
     finished: &WorkerFinished,
-    block_bytes: u64,
+    case: &CaseInput,
     window_seconds: f64,
 ) -> Result<WorkerDisks, String> {
     let reported: BTreeSet<&str> = finished.disks.iter().map(|disk| disk.serial.as_str()).collect();
@@ -153,23 +154,18 @@ fn merge_disks(
             worker.disks.len()
         ));
     }
-    let mut disks = WorkerDisks { merged: ReadWrite::default(), per_disk: Vec::new(), window_seconds };
+    let service = case.rate.as_ref().map(|_| ReadWrite::default());
+    let mut disks = WorkerDisks { merged: ReadWrite::default(), service, per_disk: Vec::new(), window_seconds };
     for disk in &finished.disks {
-        let totals = decode_disk(&worker.worker, disk, block_bytes)?;
-        disks.per_disk.push(PerDisk {
-            worker: worker.worker.clone(),
-            disk: disk.serial.clone(),
-            window_seconds,
-            ops: totals.figures(window_seconds),
+        let totals = DiskTotals::decode(&worker.worker, disk, case.block_bytes)?;
+        disks.per_disk.push(disk::per_disk(case, worker, disk, &totals, window_seconds));
+        disks.merged.merge(&totals.ops);
+        disks.service = disks.service.zip(totals.service).map(|(mut sum, service)| {
+            sum.merge(&service);
+            sum
         });
-        disks.merged.merge(&totals);
     }
     Ok(disks)
-}
-
-fn decode_disk(worker: &str, disk: &DiskFinished, block_bytes: u64) -> Result<ReadWrite, String> {
-    let part = Part::Disk(disk.serial.clone());
-    ReadWrite::decode(&disk.ops, Some(block_bytes), worker, &part).map_err(|error| error.to_string())
 }
 
 /// The seconds of the window must hold just the I/Os that the disks' totals hold.

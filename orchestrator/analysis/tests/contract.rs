@@ -5,8 +5,9 @@
 use std::collections::BTreeSet;
 
 use analysis::export::{
-    Case, Event, Export, FORMAT, Fill, Latency, Op, Ops, PerDisk, PerWorker, Run, Second, SecondOp, SteadyState,
-    Unfinished, WorkerCount,
+    Case, Device, DiskSettings, Event, Export, FORMAT, Fill, Generator, GeneratorFinding, GeneratorUse, HotSpot,
+    IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerWorker, Rate, RegionRange, Run, Second, SecondOp, Stall,
+    SteadyState, Unfinished, WorkerCount, WorkloadOptions,
 };
 use serde_json::{Value, json};
 
@@ -26,6 +27,7 @@ fn export() -> Export {
     let ops = || Ops { read: Some(op.clone()), write: None, all: Some(op.clone()) };
     let second_op = SecondOp { iops: 2.0, mib_per_s: 0.0078125, mean_us: 1.5, p50_us: 1.0, p99_us: 2.0, max_us: 2.0 };
     let seconds = || vec![Second { t: 0, read: Some(second_op.clone()), write: None }];
+    let finding = GeneratorFinding { worker: "w1".into(), kind: "thread-cpu".into(), thread: Some(0), value: 0.95 };
     let case = Case {
         footprint_bytes: 1 << 20,
         footprint: "1MiB".into(),
@@ -36,6 +38,7 @@ fn export() -> Export {
         pattern: "random".into(),
         read_percent: 100,
         outstanding_per_disk: 2,
+        options: Some(options()),
         state: "complete".into(),
         reason: None,
         started: Some(time),
@@ -47,6 +50,9 @@ fn export() -> Export {
         clock_drift_us: None,
         unfinished: Unfinished { count: 0, oldest_us: None },
         ops: ops(),
+        service: Some(ops()),
+        pacing: Some(PACING),
+        generator: Some(Generator { may_limit: true, findings: vec![finding] }),
         seconds: seconds(),
         precondition_seconds: seconds(),
         steady_state: Some(SteadyState {
@@ -58,8 +64,15 @@ fn export() -> Export {
             range_percent: None,
             excursion_percent: None,
         }),
-        per_worker: vec![PerWorker { worker: "w1".into(), window_seconds: 1.0, ops: ops() }],
-        per_disk: vec![PerDisk { worker: "w1".into(), disk: "d1".into(), window_seconds: 1.0, ops: ops() }],
+        per_worker: vec![PerWorker {
+            worker: "w1".into(),
+            window_seconds: 1.0,
+            ops: ops(),
+            service: Some(ops()),
+            pacing: Some(PACING),
+            generator: Some(GeneratorUse { thread_cpu: vec![0.95], io_wq_cpu: 0.0, steal: Some(0.0) }),
+        }],
+        per_disk: vec![per_disk(ops())],
         warnings: Vec::new(),
     };
     let run = Run {
@@ -77,6 +90,50 @@ fn export() -> Export {
         events: vec![Event { at: time, level: "info".into(), message: "started".into() }],
     };
     Export { format: FORMAT.into(), run, cases: vec![case] }
+}
+
+const PACING: Pacing = Pacing { asked_iops: 2.0, intended: 2, late: 0, missed: 0, largest_lag_us: 3.0 };
+
+fn options() -> WorkloadOptions {
+    WorkloadOptions {
+        streams: Some(4),
+        hot_spot: Some(HotSpot { io_percent: 90.0, space_percent: 10.0 }),
+        range: Some(RegionRange { from_percent: 0.0, to_percent: 50.0 }),
+        align_bytes: Some(512),
+        rate: Some(Rate { iops: 2.0, per: "disk".into(), poisson: false }),
+        compression_ratio: 1.0,
+        duplication_ratio: 1.0,
+        flush_every_writes: None,
+        on_error: "stop".into(),
+        stall_seconds: 1,
+    }
+}
+
+fn per_disk(ops: Ops) -> PerDisk {
+    PerDisk {
+        worker: "w1".into(),
+        disk: "d1".into(),
+        window_seconds: 1.0,
+        ops: ops.clone(),
+        service: Some(ops),
+        pacing: Some(PACING),
+        unfinished: Unfinished { count: 1, oldest_us: Some(1.0) },
+        flushes: 0,
+        io_errors: vec![IoErrors { kind: "EIO".into(), count: 1, first_offsets: vec![0] }],
+        stalls: vec![Stall { start_seconds: 0.5, length_seconds: 2.0 }],
+        device: Some(Device { reads: 2, read_merges: 0, writes: 0, write_merges: 0, differs: false }),
+        settings: Some(DiskSettings {
+            path: "/dev/sdb".into(),
+            kind: Some("block".into()),
+            threads: 1,
+            direct: true,
+            scheduler: Some("none".into()),
+            nomerges: Some(2),
+            nr_requests: Some(256),
+            max_sectors_kb: Some(1280),
+            poll_queues: None,
+        }),
+    }
 }
 
 fn names(value: &Value, found: &mut BTreeSet<String>) {
@@ -120,13 +177,20 @@ fn the_shape_is_the_contracts() {
     assert_eq!(read, export());
 }
 
-/// What was written before `steady_state` was added is still read.
+/// What was written before these fields were added is still read.
 #[test]
 fn fields_may_be_added() {
     let mut value = serde_json::to_value(export()).unwrap();
     let case = value["cases"][0].as_object_mut().unwrap();
-    case.remove("steady_state");
+    for added in ["steady_state", "options", "service", "pacing", "generator"] {
+        case.remove(added).unwrap();
+    }
     case.insert("of_a_later_program".into(), json!(1));
+    for part in ["per_worker", "per_disk"] {
+        let first = ["worker", "disk", "window_seconds", "ops"];
+        case[part][0].as_object_mut().unwrap().retain(|name, _| first.contains(&name.as_str()));
+    }
     let read: Export = serde_json::from_value(value).unwrap();
-    assert_eq!(read.cases[0].steady_state, None);
+    assert_eq!((&read.cases[0].steady_state, &read.cases[0].options), (&None, &None));
+    assert_eq!((read.cases[0].per_disk[0].flushes, &read.cases[0].per_disk[0].settings), (0, &None));
 }

@@ -10,6 +10,7 @@ use analysis::export::{Latency, Op};
 use latency_histogram::{Latencies, bucket_width_ns};
 use proptest::prelude::*;
 use support::{FakeWorker, Io, SAMPLE_SECONDS, case, evaluate};
+use worker_protocol::Rate;
 
 const PERCENTS: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
@@ -83,6 +84,22 @@ fn an_average_of_percentiles_is_not_the_clusters_percentile() {
     assert!((cluster - 100.0).abs() <= micros(bucket_width_ns(100_000)), "{cluster} µs");
     assert!((average - 25_050.0).abs() < 30.0, "{average} µs");
     check(result.figures.ops.read.as_ref().unwrap(), workers.iter().flat_map(|w| w.latencies(|_| true)).collect());
+}
+
+#[test]
+fn service_times_are_merged_as_response_times_are() {
+    let workers = [FakeWorker::new("w1", 8, 180_000, 400), FakeWorker::new("w2", 9, 2_500_000, 60)];
+    let mut input = case(&workers);
+    input.workers = workers.iter().map(FakeWorker::open_loop_input).collect();
+    input.rate = Some(Rate { iops: 115.0, per_disk: true, poisson: false });
+    let result = evaluate(&workers, input);
+    let quarters = |worker: &FakeWorker| worker.latencies(|_| true).into_iter().map(|latency| latency / 4);
+    let service = result.figures.service.unwrap();
+    check(service.all.as_ref().unwrap(), workers.iter().flat_map(quarters).collect());
+    check(result.figures.ops.all.as_ref().unwrap(), workers.iter().flat_map(|w| w.latencies(|_| true)).collect());
+    for (worker, part) in workers.iter().zip(&result.figures.per_worker) {
+        check(part.service.as_ref().unwrap().all.as_ref().unwrap(), quarters(worker).collect());
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod support;
 use analysis::case::{CaseInput, CaseResult, CaseState, Ending};
 use analysis::export::WorkerCount;
 use support::{FakeWorker, SAMPLE_SECONDS, SECOND_NS, START_AT_NS, case, evaluate};
-use worker_protocol::{DeviceCounters, DiskSettings, EngineReport, IoErrors, Phase};
+use worker_protocol::{DeviceCounters, DiskSettings, EngineReport, IoErrors, Phase, Rate, Stall};
 
 fn fleet() -> Vec<FakeWorker> {
     vec![FakeWorker::new("w1", 11, 150_000, 500), FakeWorker::new("w2", 12, 300_000, 250)]
@@ -236,11 +236,16 @@ fn warnings_name_who_and_what() {
         let finished = input.workers[0].finished.as_mut().unwrap();
         finished.thread_cpu = vec![0.5, 0.97];
         finished.steal = Some(0.2);
+        finished.io_wq_cpu = 0.3;
         let disk = &mut finished.disks[1];
         disk.ops.read.errors = 3;
         disk.errors = vec![IoErrors { kind: "EIO".into(), count: 3, first_offsets: vec![8192] }];
         let (reads, writes) = (disk.ops.read.count + 3, disk.ops.write.count / 2);
-        disk.device = Some(DeviceCounters { reads, writes, ..DeviceCounters::default() });
+        disk.device = Some(DeviceCounters { reads, writes, differs: true, ..DeviceCounters::default() });
+        disk.stalls = vec![
+            Stall { start_ns: -2_500_000_000, length_ns: 1_500_000_000 },
+            Stall { start_ns: 1_000_000_000, length_ns: 2_000_000_000 },
+        ];
         disk.unfinished = 4;
         disk.oldest_unfinished_ns = 30 * SECOND_NS;
     });
@@ -249,11 +254,12 @@ fn warnings_name_who_and_what() {
         "bytes that were never written are read",
         "w1/w1-d1: 3 I/Os failed or were short (3 EIO, the first at byte 8192)",
         "w1/w1-d1: the device completed ",
+        "w1/w1-d1: 2 stalls, 3.5 s together; the longest: no I/O completed for 2.0 s from 1.0 s after the start of the window",
         "w1/w1-d1: an I/O in flight at the end of the window had waited 30000.0 ms",
         "w1/w1-d0, w2/w2-d0: no O_DIRECT",
         "w1, w2: memory is not locked",
-        "w1: the load generator limits the result: an engine thread used 97 % of its CPU",
-        "w1: the hypervisor took 20 % of the worker's CPU time",
+        "w1: the load generator, not the storage, may limit this figure: engine thread 1 used 97 % of its CPU, the hypervisor took \
+         20 % of the CPU time, kernel worker threads (io-wq) did I/O that was not done inline, and used 0.30 CPUs",
     ];
     for start in expected {
         assert!(result.warnings.iter().any(|warning| warning.starts_with(start)), "{start}: {:#?}", result.warnings);
@@ -262,4 +268,113 @@ fn warnings_name_who_and_what() {
     assert_eq!(result.figures.unfinished.count, 4);
     assert_eq!(result.figures.unfinished.oldest_us, Some(3e7));
     assert_eq!(result.figures.ops.read.unwrap().errors, 3);
+    let generator = result.figures.generator.unwrap();
+    let findings: Vec<(&str, &str, Option<u32>, f64)> =
+        generator.findings.iter().map(|one| (one.worker.as_str(), one.kind.as_str(), one.thread, one.value)).collect();
+    let expected = [("w1", "thread-cpu", Some(1), 0.97), ("w1", "steal", None, 0.2), ("w1", "io-wq", None, 0.3)];
+    assert!(generator.may_limit);
+    assert_eq!(findings, expected);
+    let disk = &result.figures.per_disk[1];
+    assert_eq!((disk.io_errors[0].kind.as_str(), &disk.io_errors[0].first_offsets), ("EIO", &vec![8192]));
+    assert_eq!((disk.stalls[0].start_seconds, disk.stalls[1].length_seconds), (-2.5, 2.0));
+    assert!(disk.device.unwrap().differs);
+    assert_eq!((disk.unfinished.count, disk.unfinished.oldest_us), (4, Some(3e7)));
+    assert!(!result.figures.per_disk[0].settings.as_ref().unwrap().direct);
+    assert_eq!(disk.settings, None, "the engine did not report this disk");
+    assert_eq!(result.figures.per_worker[0].generator.as_ref().unwrap().thread_cpu, [0.5, 0.97]);
+}
+
+#[test]
+fn a_generator_within_its_limits_and_a_device_that_agrees_are_no_warning() {
+    let result = after(|input| {
+        let finished = input.workers[0].finished.as_mut().unwrap();
+        finished.thread_cpu = vec![0.9];
+        finished.steal = Some(0.05);
+        finished.io_wq_cpu = 0.005;
+        let disk = &mut finished.disks[0];
+        disk.device = Some(DeviceCounters { reads: disk.ops.read.count + 2, ..DeviceCounters::default() });
+    });
+    assert_eq!(result.warnings, Vec::<String>::new());
+    assert_eq!(result.figures.generator, Some(analysis::export::Generator::default()));
+    let lost = after(|input| input.workers.iter_mut().for_each(|worker| worker.finished = None));
+    assert_eq!(lost.figures.generator, None, "nobody said how much it used");
+}
+
+#[test]
+fn errors_and_stalls_outside_the_window_are_said_to_be_outside() {
+    let result = after(|input| {
+        let disk = &mut input.workers[1].finished.as_mut().unwrap().disks[0];
+        disk.errors = vec![IoErrors { kind: "ENOSPC".into(), count: 2, first_offsets: vec![512] }];
+        disk.stalls = vec![Stall { start_ns: -1_500_000_000, length_ns: 1_200_000_000 }];
+    });
+    assert_eq!(
+        result.warnings,
+        [
+            "w2/w2-d0: 2 I/Os failed or were short outside the window (2 ENOSPC, the first at byte 512)",
+            "w2/w2-d0: no I/O completed for 1.2 s from -1.5 s after the start of the window",
+        ]
+    );
+}
+
+/// An open loop of the fleet at `iops` a disk.
+fn open_loop(iops: f64, change: impl FnOnce(&mut CaseInput)) -> CaseResult {
+    let fleet = fleet();
+    let mut input = case(&fleet);
+    input.workers = fleet.iter().map(FakeWorker::open_loop_input).collect();
+    input.rate = Some(Rate { iops, per_disk: true, poisson: false });
+    change(&mut input);
+    evaluate(&fleet, input)
+}
+
+#[test]
+fn an_open_loop_has_service_time_and_pacing_at_every_level() {
+    // 500 and 250 I/Os a second over two disks each.
+    let result = open_loop(187.5, |_| {});
+    assert_eq!(result.state, CaseState::Complete);
+    assert_eq!(result.warnings, Vec::<String>::new(), "750 asked, 750 achieved");
+    let (response, service) = (result.figures.ops.all.unwrap(), result.figures.service.unwrap().all.unwrap());
+    assert_eq!((service.count, service.iops), (response.count, response.iops));
+    let latency = service.latency_us.unwrap();
+    assert!(latency.p99 < response.latency_us.unwrap().p99 / 3.0);
+    let pacing = result.figures.pacing.unwrap();
+    assert_eq!((pacing.asked_iops, pacing.late, pacing.missed, pacing.largest_lag_us), (750.0, 18, 4, 63.0));
+    assert_eq!(pacing.intended, response.count + 4);
+    assert_eq!(result.cluster_service.unwrap().read.count, result.cluster.read.count);
+    let worker = &result.figures.per_worker[1];
+    assert_eq!((worker.pacing.unwrap().asked_iops, worker.pacing.unwrap().late), (375.0, 9));
+    assert_eq!(worker.service.as_ref().unwrap().all.as_ref().unwrap().count, worker.ops.all.as_ref().unwrap().count);
+    let disk = &result.figures.per_disk[1];
+    assert_eq!((disk.pacing.unwrap().asked_iops, disk.pacing.unwrap().late), (187.5, 0));
+    assert!(disk.service.is_some());
+}
+
+#[test]
+fn a_rate_that_was_not_kept_is_said() {
+    let result = open_loop(200.0, |input| {
+        input.workers[0].finished.as_mut().unwrap().disks[0].pacing.as_mut().unwrap().late = 500;
+    });
+    assert_eq!(result.warnings[0], "open loop: 800.0 IOPS were asked, 750.0 achieved (6.2 % below)");
+    assert!(
+        result.warnings[1].contains("509 started late (by up to 0.1 ms) and 4 not at all"),
+        "{:?}",
+        result.warnings
+    );
+    let per_worker = open_loop(0.0, |input| {
+        input.rate = Some(Rate { iops: 375.0, per_disk: false, poisson: true });
+    });
+    assert_eq!(per_worker.figures.per_disk[3].pacing.unwrap().asked_iops, 187.5);
+    assert_eq!(per_worker.figures.pacing.unwrap().asked_iops, 750.0);
+}
+
+#[test]
+fn without_the_whole_window_there_is_no_service_time() {
+    let result = open_loop(187.5, |input| drop_seconds(input, 1, 2..4));
+    assert_eq!(result.state, CaseState::Incomplete);
+    assert_eq!((&result.figures.service, &result.cluster_service), (&None, &None));
+    assert!(result.figures.per_worker[1].service.is_some(), "its disks' totals cover the window");
+    let contradicting = open_loop(187.5, |input| {
+        let disk = &mut input.workers[0].finished.as_mut().unwrap().disks[0];
+        disk.service = Some(worker_protocol::Ops::default());
+    });
+    assert_reason(&contradicting, &["w1, disk w1-d0: service times of (0, 0) reads and writes"]);
 }

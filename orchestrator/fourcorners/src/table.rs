@@ -1,6 +1,6 @@
 //! The result table on the terminal.
 
-use analysis::export::{Case, Export, Op};
+use analysis::export::{Case, Export, Op, Ops};
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
 const HEADER: [&str; 11] =
@@ -42,16 +42,31 @@ fn heading(export: &Export) -> String {
     format!("Run {} \"{}\": {}, {complete}{reason}", run.id, run.name, run.state)
 }
 
-/// Both operations of a mixed case, else the only one.
+/// Both operations of a mixed case, else the only one; in an open loop each is followed by its service times.
 fn rows(case: &Case) -> Vec<Vec<Cell>> {
-    let ops = &case.ops;
-    let named = match (&ops.read, &ops.write) {
-        (Some(_), Some(_)) => vec![("all", &ops.all), ("read", &ops.read), ("write", &ops.write)],
-        (Some(_), None) => vec![("read", &ops.read)],
-        (None, Some(_)) => vec![("write", &ops.write)],
-        (None, None) => vec![("-", &None)],
+    let named = match (&case.ops.read, &case.ops.write) {
+        (Some(_), Some(_)) => vec!["all", "read", "write"],
+        (Some(_), None) => vec!["read"],
+        (None, Some(_)) => vec!["write"],
+        (None, None) => vec!["-"],
     };
-    named.into_iter().enumerate().map(|(index, (name, op))| row(case, name, op.as_ref(), index == 0)).collect()
+    let mut rows = Vec::new();
+    for name in named {
+        rows.push(row(case, name, op_named(&case.ops, name), rows.is_empty()));
+        if let Some(service) = case.service.as_ref().and_then(|service| op_named(service, name)) {
+            rows.push(row(case, &format!("{name}, service"), Some(service), false));
+        }
+    }
+    rows
+}
+
+fn op_named<'a>(ops: &'a Ops, name: &str) -> Option<&'a Op> {
+    match name {
+        "all" => ops.all.as_ref(),
+        "read" => ops.read.as_ref(),
+        "write" => ops.write.as_ref(),
+        _ => None,
+    }
 }
 
 fn row(case: &Case, name: &str, op: Option<&Op>, first: bool) -> Vec<Cell> {

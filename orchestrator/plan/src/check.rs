@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::decode::Fields;
 use crate::limits::BUFFER_SHARE_OF_MEMORY;
-use crate::model::{AccessPattern, Footprint, Initialise, MIB, Workers, region_bytes};
+use crate::model::{AccessPattern, Footprint, Initialise, MIB, RegionRange, Workers, Workload, region_bytes, share};
 use crate::problem::{Place, Problems};
 use crate::size;
 use crate::workload::PlacedWorkload;
@@ -111,40 +111,51 @@ fn blocks_fit_regions(parts: &Parts<'_>, total_disks: u64, problems: &mut Proble
     let regions = parts.footprints.iter().map(|placed| region_bytes(placed.footprint.bytes, total_disks));
     let Some(region) = regions.filter(|region| *region > 0).min() else { return };
     for placed in parts.workloads {
-        let block = placed.workload.block_bytes;
-        let (part, what) = smallest_part(placed.workload.pattern, region);
-        if block > part {
-            let found = format!("a block of {}", size::exact(block));
+        let workload = &placed.workload;
+        let (part, what) = smallest_part(workload, region);
+        let (block, step) = (size::exact(workload.block_bytes), step(workload));
+        if step > part {
+            let spaced = format!(" every {}", size::exact(step));
+            let spaced = if step > workload.block_bytes { &*spaced } else { "" };
+            let found = format!("a block of {block}{spaced}");
             let allowed = format!("at most {}, {what} of {}", size::approximate(part), size::exact(region));
             problems.add(placed.block_place, &format!("{}.block", placed.path), found, allowed, None);
         }
     }
 }
 
-/// Bytes of the smallest part of a region that a pattern keeps to, and what that part is.
-fn smallest_part(pattern: AccessPattern, region: u64) -> (u64, String) {
-    match pattern {
-        AccessPattern::Random | AccessPattern::Permutation | AccessPattern::Sequential { streams: 1 } => {
-            (region, "the smallest region,".to_owned())
-        }
-        AccessPattern::Sequential { streams } => {
-            (region / u64::from(streams), format!("one of {streams} streams in the smallest region,"))
-        }
-        AccessPattern::HotSpot { space_percent, .. } => {
-            (share(region, space_percent), format!("the hot {space_percent} % of the smallest region,"))
-        }
+/// Bytes from one block's start to the next one's; those of a sequential stream do not overlap.
+fn step(workload: &Workload) -> u64 {
+    let (block, align) = (workload.block_bytes, workload.align_bytes.unwrap_or(workload.block_bytes));
+    match workload.pattern {
+        AccessPattern::Sequential { .. } => block.next_multiple_of(align),
+        AccessPattern::Random | AccessPattern::Permutation | AccessPattern::HotSpot { .. } => block.max(align),
     }
 }
 
-/// `percent` of `bytes`, rounded down.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss,
-    reason = "a limit against absurd plans: percent is 0.01 to 100, and half a block more or less does not matter"
-)]
-fn share(bytes: u64, percent: f64) -> u64 {
-    (bytes as f64 * percent / 100.0) as u64
+/// Bytes of the smallest part of a region that a workload keeps to, and what that part is.
+fn smallest_part(workload: &Workload, region: u64) -> (u64, String) {
+    let used = workload.sub_range(region).map_or(region, |range| range.end - range.start);
+    let whole = match workload.range {
+        Some(RegionRange { from_percent, to_percent }) => {
+            format!("{from_percent} % to {to_percent} % of the smallest region,")
+        }
+        None => "the smallest region,".to_owned(),
+    };
+    match workload.pattern {
+        AccessPattern::Random | AccessPattern::Permutation | AccessPattern::Sequential { streams: 1 } => (used, whole),
+        AccessPattern::Sequential { streams } => {
+            (used / u64::from(streams), format!("one of {streams} streams in {whole}"))
+        }
+        AccessPattern::HotSpot { space_percent, .. } => {
+            let hot = share(used, space_percent);
+            if hot <= used - hot {
+                (hot, format!("the hot {space_percent} % of {whole}"))
+            } else {
+                (used - hot, format!("the rest beside the hot {space_percent} % of {whole}"))
+            }
+        }
+    }
 }
 
 fn buffers_fit_memory(parts: &Parts<'_>, workers: &Workers, problems: &mut Problems) {

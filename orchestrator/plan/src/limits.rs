@@ -68,11 +68,26 @@ pub const FLUSH_EVERY_WRITES: RangeInclusive<u64> = 1..=1_000_000;
 /// I/Os a second a disk of an open loop.
 pub const IOPS_PER_DISK: RangeInclusive<f64> = 0.01..=1_000_000.0;
 
+/// I/Os a second a worker of an open loop.
+pub const IOPS_PER_WORKER: RangeInclusive<f64> = 0.01..=10_000_000.0;
+
+/// Errors of a worker after which it stops.
+pub const ERRORS: RangeInclusive<u64> = 1..=1_000_000;
+
+/// Stall threshold, seconds: below a second a busy device would stall all the time, beyond ten minutes none would.
+pub const STALL_SECONDS: RangeInclusive<u64> = 1..=600;
+
+/// A part of a region, percent of it.
+pub const RANGE_PERCENT: RangeInclusive<f64> = 0.0..=100.0;
+
 /// Compression and duplication ratios of written data; 1 is incompressible, or all blocks distinct.
 pub const RATIO: RangeInclusive<f64> = 1.0..=100.0;
 
-/// Shares of a hot spot, percent.
-pub const HOT_SPOT_PERCENT: RangeInclusive<f64> = 0.01..=100.0;
+/// Share of the I/Os that go to a hot spot, percent.
+pub const HOT_SPOT_IO_PERCENT: RangeInclusive<f64> = 0.01..=100.0;
+
+/// Share of the space that is hot, percent: something stays cold.
+pub const HOT_SPOT_SPACE_PERCENT: RangeInclusive<f64> = 0.01..=99.99;
 
 const WEEK_SECONDS: u64 = 7 * 24 * 60 * 60;
 

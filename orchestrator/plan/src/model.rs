@@ -1,5 +1,6 @@
 //! A validated plan. Whoever holds a [`TestPlan`] may rely on what the fields' docs promise.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -149,6 +150,10 @@ pub struct Workload {
     pub block_bytes: u64,
     /// Where the I/Os go.
     pub pattern: AccessPattern,
+    /// Part of each region that is used; none is all of it.
+    pub range: Option<RegionRange>,
+    /// Offsets are multiples of this many bytes from the start of the range, a multiple of 512; none is `block_bytes`.
+    pub align_bytes: Option<u64>,
     /// Share of reads, percent (0 to 100).
     pub read_percent: u32,
     /// I/Os in flight a disk, 1 to 1024.
@@ -159,8 +164,64 @@ pub struct Workload {
     pub compression_ratio: f64,
     /// Blocks written / distinct blocks, at least 1.0.
     pub duplication_ratio: f64,
-    /// Flush after this many writes a disk.
+    /// Flush after this many writes of an engine thread to a disk.
     pub flush_every_writes: Option<u32>,
+    /// What a worker does after a failed I/O.
+    pub on_error: OnError,
+    /// No completion for longer than this on a disk with I/O in flight is a stall, whole seconds, at least 1.
+    pub stall_seconds: u32,
+}
+
+impl Workload {
+    /// The bytes of a region that the workload uses, from its start; none where it uses all of it. Both ends are whole blocks, rounded
+    /// down, so that they suit any device that takes the block itself; an end of 100 % is the end of the region.
+    #[must_use]
+    pub fn sub_range(&self, region_bytes: u64) -> Option<Range<u64>> {
+        let range = self.range?;
+        let bound = |percent: f64| {
+            if percent >= 100.0 {
+                region_bytes
+            } else {
+                share(region_bytes, percent) / self.block_bytes * self.block_bytes
+            }
+        };
+        Some(bound(range.from_percent)..bound(range.to_percent))
+    }
+}
+
+/// `percent` of `bytes`, rounded down; exact enough to a block from 512 bytes up to 4 EiB.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "percent is 0 to 100, so the share is not above `bytes`"
+)]
+pub(crate) fn share(bytes: u64, percent: f64) -> u64 {
+    (bytes as f64 * percent / 100.0) as u64
+}
+
+/// A part of each region.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RegionRange {
+    /// Where it starts, percent of the region, 0 to below 100.
+    pub from_percent: f64,
+    /// Where it ends, percent of the region, above `from_percent`, at most 100.
+    pub to_percent: f64,
+}
+
+/// What a worker does after a failed or short I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "policy", rename_all = "kebab-case")]
+pub enum OnError {
+    /// End its part of the case.
+    Stop,
+    /// Count it and go on.
+    Continue,
+    /// Go on until it has this many.
+    StopAfter {
+        /// Errors of the worker in the case, at least 1.
+        errors: u32,
+    },
 }
 
 /// Where the I/Os of a disk go.
@@ -188,10 +249,21 @@ pub enum AccessPattern {
 /// An open loop's rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Rate {
-    /// I/Os a second a disk.
-    pub iops_per_disk: f64,
+    /// I/Os a second.
+    #[serde(flatten)]
+    pub iops: RateIops,
     /// Exponential gaps (Poisson arrivals); else equal ones.
     pub poisson: bool,
+}
+
+/// I/Os a second of an open loop, and of what.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RateIops {
+    /// Of each disk.
+    IopsPerDisk(f64),
+    /// Of each worker, divided evenly among its disks.
+    IopsPerWorker(f64),
 }
 
 /// The part of each data disk that `footprint_bytes` over `total_disks` (at least 1) use, aligned down to 1 MiB.

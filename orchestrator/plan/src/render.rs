@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::decode::list;
 use crate::duration;
-use crate::model::{AccessPattern, Deploy, Initialise, OnWorkerLoss, Target, TestPlan, Workload};
+use crate::model::{AccessPattern, Deploy, Initialise, OnWorkerLoss, Rate, RateIops, Target, TestPlan, Workload};
 use crate::schedule::{FillRateSource, FootprintSchedule, Schedule};
 use crate::size::approximate;
 
@@ -107,21 +107,40 @@ fn footprints(schedule: &Schedule) -> String {
 }
 
 fn workloads(plan: &TestPlan) -> String {
-    let header =
-        ["Workload", "Block", "Pattern", "Reads", "Outstanding a disk", "Rate a disk", "Precondition", "Sample"];
+    let header = ["Workload", "Block", "Pattern", "Reads", "Outstanding a disk", "Rate", "Precondition", "Sample"];
     let row = |workload: &Workload| {
         vec![
             workload.name.clone(),
             approximate(workload.block_bytes),
-            pattern(workload.pattern),
+            access(workload),
             format!("{} %", workload.read_percent),
             workload.outstanding_per_disk.to_string(),
-            workload.rate.map_or("closed loop".to_owned(), |rate| format!("{} IOPS", rate.iops_per_disk)),
+            workload.rate.map_or("closed loop".to_owned(), load),
             duration::exact(plan.precondition_seconds.into()),
             duration::exact(plan.sample_seconds.into()),
         ]
     };
     table(&header, plan.workloads.iter().map(row))
+}
+
+/// Pattern, range and alignment.
+fn access(workload: &Workload) -> String {
+    let mut text = pattern(workload.pattern);
+    if let Some(range) = workload.range {
+        text.push_str(&format!(", {} % to {} %", range.from_percent, range.to_percent));
+    }
+    if let Some(align) = workload.align_bytes {
+        text.push_str(&format!(", aligned to {}", approximate(align)));
+    }
+    text
+}
+
+fn load(rate: Rate) -> String {
+    let arrivals = if rate.poisson { ", Poisson" } else { "" };
+    match rate.iops {
+        RateIops::IopsPerDisk(iops) => format!("{iops} IOPS a disk{arrivals}"),
+        RateIops::IopsPerWorker(iops) => format!("{iops} IOPS a worker{arrivals}"),
+    }
 }
 
 fn pattern(pattern: AccessPattern) -> String {

@@ -1,27 +1,36 @@
 //! Workloads: by profile name, by profile with fields of its own, or inline; and the profile files themselves.
 
-use crate::decode::{BOOLEAN, Choice, Count, Decimal, Fields, Name, Rule, Size, Text, list, value};
+use crate::decode::{
+    BOOLEAN, Choice, Count, Decimal, Fields, Name, Refusal, Rule, Seconds, Size, Text, WholeNumber, list, value,
+};
 use crate::limits;
-use crate::model::{AccessPattern, Rate, Workload};
+use crate::model::{AccessPattern, OnError, Rate, RateIops, RegionRange, Workload};
 use crate::problem::{Place, Problems, Reported, excerpt, nearest};
 use crate::profiles::{Profile, Profiles};
 use crate::yaml::{Kind, Node};
 
 /// Fields of a workload in a plan.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 16] = [
     "name",
     "profile",
     "block",
     "pattern",
     "streams",
     "hot_spot",
+    "range",
+    "align",
     "read_percent",
     "outstanding_per_disk",
     "rate",
     "compression_ratio",
     "duplication_ratio",
     "flush_every_writes",
+    "on_error",
+    "stall_threshold",
 ];
+
+/// Stall threshold where a workload names none, seconds.
+const DEFAULT_STALL_SECONDS: u32 = 1;
 
 /// Fields that a profile file has besides a workload's, and the one that it has not.
 const DESCRIPTION: &str = "description";
@@ -131,21 +140,32 @@ fn workload(fields: &Fields<'_>, base: Option<&Workload>, problems: &mut Problem
         given_or(fields, "read_percent", &Count(limits::READ_PERCENT), base.map(|base| base.read_percent), problems);
     let outstanding = base.map(|base| base.outstanding_per_disk);
     let outstanding = given_or(fields, "outstanding_per_disk", &Count(limits::OUTSTANDING), outstanding, problems);
+    let range = range(fields, problems);
+    let align_bytes = fields.optional("align", &block_rule, problems);
     let rate = rate(fields, problems);
     let compression_ratio = ratio(fields, "compression_ratio", base.map(|base| base.compression_ratio), problems);
     let duplication_ratio = ratio(fields, "duplication_ratio", base.map(|base| base.duplication_ratio), problems);
     let flush_every_writes = fields.optional("flush_every_writes", &Count(limits::FLUSH_EVERY_WRITES), problems);
+    let on_error = base.map_or(OnError::Stop, |base| base.on_error);
+    let on_error = given_or(fields, "on_error", &ErrorPolicy, Some(on_error), problems);
+    let stall_seconds = base.map_or(DEFAULT_STALL_SECONDS, |base| base.stall_seconds);
+    let stall_seconds =
+        given_or(fields, "stall_threshold", &Seconds(limits::STALL_SECONDS), Some(stall_seconds), problems);
     Ok(Workload {
         name: name?,
         profile: base.and_then(|base| base.profile.clone()),
         block_bytes: block_bytes?,
         pattern: pattern?,
+        range: range?.or_else(|| base.and_then(|base| base.range)),
+        align_bytes: align_bytes?.or_else(|| base.and_then(|base| base.align_bytes)),
         read_percent: read_percent?,
         outstanding_per_disk: outstanding?,
         rate: rate?.or_else(|| base.and_then(|base| base.rate)),
         compression_ratio: compression_ratio?,
         duplication_ratio: duplication_ratio?,
         flush_every_writes: flush_every_writes?.or_else(|| base.and_then(|base| base.flush_every_writes)),
+        on_error: on_error?,
+        stall_seconds: stall_seconds?,
     })
 }
 
@@ -168,11 +188,61 @@ fn ratio(fields: &Fields<'_>, name: &str, base: Option<f64>, problems: &mut Prob
 }
 
 fn rate(fields: &Fields<'_>, problems: &mut Problems) -> Result<Option<Rate>, Reported> {
+    const PER_DISK: &str = "iops_per_disk";
+    const PER_WORKER: &str = "iops_per_worker";
     let Some(node) = fields.node("rate") else { return Ok(None) };
-    let fields = Fields::of(node, &fields.path_of("rate"), &["iops_per_disk", "poisson"], problems)?;
-    let iops_per_disk = fields.required("iops_per_disk", &Decimal(limits::IOPS_PER_DISK), problems);
+    let path = fields.path_of("rate");
+    let fields = Fields::of(node, &path, &[PER_DISK, PER_WORKER, "poisson"], problems)?;
+    let per_disk = fields.optional(PER_DISK, &Decimal(limits::IOPS_PER_DISK), problems);
+    let per_worker = fields.optional(PER_WORKER, &Decimal(limits::IOPS_PER_WORKER), problems);
     let poisson = fields.optional("poisson", &BOOLEAN, problems);
-    Ok(Some(Rate { iops_per_disk: iops_per_disk?, poisson: poisson?.unwrap_or(false) }))
+    let iops = match (per_disk?, per_worker?) {
+        (Some(iops), None) => RateIops::IopsPerDisk(iops),
+        (None, Some(iops)) => RateIops::IopsPerWorker(iops),
+        (given, _) => {
+            let found = if given.is_some() { "both" } else { "neither" };
+            let found = format!("{found} of {PER_DISK} and {PER_WORKER}");
+            return Err(problems.add(fields.place, &path, found, "exactly one of the two", None));
+        }
+    };
+    Ok(Some(Rate { iops, poisson: poisson?.unwrap_or(false) }))
+}
+
+fn range(fields: &Fields<'_>, problems: &mut Problems) -> Result<Option<RegionRange>, Reported> {
+    let Some(node) = fields.node("range") else { return Ok(None) };
+    let path = fields.path_of("range");
+    let fields = Fields::of(node, &path, &["from_percent", "to_percent"], problems)?;
+    let from = given_or(&fields, "from_percent", &Decimal(limits::RANGE_PERCENT), Some(0.0), problems);
+    let to = given_or(&fields, "to_percent", &Decimal(limits::RANGE_PERCENT), Some(100.0), problems);
+    let range = RegionRange { from_percent: from?, to_percent: to? };
+    if range.from_percent >= range.to_percent {
+        let found = format!("{} % to {} %", range.from_percent, range.to_percent);
+        return Err(problems.add(fields.place, &path, found, "from_percent below to_percent", None));
+    }
+    Ok(Some(range))
+}
+
+/// `stop`, `continue`, `stop-after-N`.
+struct ErrorPolicy;
+
+impl Rule for ErrorPolicy {
+    type Value = OnError;
+
+    fn allowed(&self) -> String {
+        let (least, most) = (limits::ERRORS.start(), limits::ERRORS.end());
+        format!("stop, continue or stop-after-N with N errors, {least} to {most}")
+    }
+
+    fn read(&self, text: &str) -> Result<OnError, Refusal> {
+        match text.strip_prefix("stop-after-") {
+            Some(errors) => {
+                let errors = WholeNumber(limits::ERRORS).read(errors)?;
+                let errors = u32::try_from(errors).map_err(|_| Refusal::default())?;
+                Ok(OnError::StopAfter { errors })
+            }
+            None => Choice(&[("stop", OnError::Stop), ("continue", OnError::Continue)]).read(text),
+        }
+    }
 }
 
 fn pattern(
@@ -216,8 +286,8 @@ fn base_streams(base: Option<AccessPattern>) -> u32 {
 fn hot_spot(fields: &Fields<'_>, problems: &mut Problems) -> Result<Option<AccessPattern>, Reported> {
     let Some(node) = fields.node("hot_spot") else { return Ok(None) };
     let fields = Fields::of(node, &fields.path_of("hot_spot"), &["io_percent", "space_percent"], problems)?;
-    let io_percent = fields.required("io_percent", &Decimal(limits::HOT_SPOT_PERCENT), problems);
-    let space_percent = fields.required("space_percent", &Decimal(limits::HOT_SPOT_PERCENT), problems);
+    let io_percent = fields.required("io_percent", &Decimal(limits::HOT_SPOT_IO_PERCENT), problems);
+    let space_percent = fields.required("space_percent", &Decimal(limits::HOT_SPOT_SPACE_PERCENT), problems);
     Ok(Some(AccessPattern::HotSpot { io_percent: io_percent?, space_percent: space_percent? }))
 }
 

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at what it did not expect")]
 
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
-use plan::{PlanErrors, Profiles, limits, parse, parse_bytes};
+use plan::{
+    AccessPattern, OnError, PlanErrors, Profiles, Rate, RateIops, RegionRange, Workload, limits, parse, parse_bytes,
+};
 
 /// A good plan; each case changes a line of it.
 const GOOD: &str = "\
@@ -148,6 +150,13 @@ fn counts() {
         ("pattern: sequential", "pattern: sequential\n    rate: {iops_per_disk: 0, poisson: maybe}"),
         ("pattern: sequential", "pattern: sequential\n    rate: 100"),
         ("pattern: sequential", "pattern: sequential\n    flush_every_writes: 0"),
+        ("pattern: sequential", "pattern: sequential\n    rate: {iops_per_worker: 10000001}"),
+        ("pattern: sequential", "pattern: sequential\n    range: {from_percent: -1, to_percent: 101}"),
+        ("pattern: sequential", "pattern: sequential\n    on_error: stop-after-0"),
+        ("pattern: sequential", "pattern: sequential\n    on_error: stop-after-many"),
+        ("pattern: sequential", "pattern: sequential\n    on_error: contine"),
+        ("pattern: sequential", "pattern: sequential\n    stall_threshold: 500ms"),
+        ("pattern: sequential", "pattern: sequential\n    stall_threshold: 11m\n    align: 1000"),
     ]));
 }
 
@@ -212,6 +221,16 @@ fn fields_beside_each_other() {
         ("pattern: sequential", "pattern: sequential\n    hot_spot: {io_percent: 90, space_percent: 10}"),
         ("pattern: sequential", "pattern: hot-spot"),
         ("pattern: sequential", "pattern: hot-spot\n    hot_spot: {io_percent: 101}"),
+        ("pattern: sequential", "pattern: sequential\n    rate: {poisson: true}"),
+        ("pattern: sequential", "pattern: sequential\n    rate: {iops_per_disk: 1, iops_per_worker: 8}"),
+        ("pattern: sequential", "pattern: sequential\n    range: {from_percent: 50, to_percent: 50}"),
+        // Range and alignment.
+        ("pattern: sequential", "pattern: sequential\n    range: {from_percent: 10, to_percent: 10.1}"),
+        ("pattern: sequential", "pattern: sequential\n    align: 16MiB\n    streams: 4"),
+        (
+            "block: 64KiB\n    pattern: sequential",
+            "block: 16MiB\n    pattern: hot-spot\n    hot_spot: {io_percent: 50, space_percent: 60}"
+        ),
         // Buffers.
         (
             "block: 64KiB\n    pattern: sequential\n    read_percent: 50\n    outstanding_per_disk: 8",
@@ -219,6 +238,42 @@ fn fields_beside_each_other() {
         ),
         ("seed: 1", "fill: {outstanding_per_disk: 1024}"),
     ]));
+}
+
+#[test]
+fn every_option_of_a_workload_is_read() {
+    let options = "pattern: permutation\n    range: {from_percent: 12.5}\n    align: 4KiB\n    \
+                   rate: {iops_per_worker: 800, poisson: true}\n    on_error: stop-after-7\n    stall_threshold: 1m30s\n    \
+                   compression_ratio: 2.5\n    duplication_ratio: 3\n    flush_every_writes: 64";
+    let plan = parse("plan.yaml", &GOOD.replace("pattern: sequential", options), &Profiles::shipped()).unwrap();
+    let workload = &plan.workloads[1];
+    assert_eq!(workload.pattern, AccessPattern::Permutation);
+    assert_eq!(workload.range, Some(RegionRange { from_percent: 12.5, to_percent: 100.0 }));
+    assert_eq!(workload.align_bytes, Some(4096));
+    assert_eq!(workload.rate, Some(Rate { iops: RateIops::IopsPerWorker(800.0), poisson: true }));
+    assert_eq!((workload.on_error, workload.stall_seconds), (OnError::StopAfter { errors: 7 }, 90));
+    assert_eq!((workload.compression_ratio, workload.duplication_ratio), (2.5, 3.0));
+    assert_eq!(workload.flush_every_writes, Some(64));
+    // A region of 1 GiB over 32 disks; whole blocks of 64 KiB.
+    assert_eq!(workload.sub_range(32 << 20), Some(4 << 20..32 << 20));
+    let third = Workload { range: Some(RegionRange { from_percent: 33.3, to_percent: 66.6 }), ..workload.clone() };
+    assert_eq!(third.sub_range(1 << 20), Some(5 * 65_536..10 * 65_536));
+    let plain = &plan.workloads[0];
+    assert_eq!((plain.range, plain.align_bytes, plain.rate), (None, None, None));
+    assert_eq!((plain.on_error, plain.stall_seconds, plain.sub_range(1 << 20)), (OnError::Stop, 1, None));
+}
+
+#[test]
+fn a_workload_on_a_profile_keeps_what_it_does_not_name() {
+    let mut profiles = Profiles::shipped();
+    let profile = "description: d\nname: odd\nblock: 4KiB\npattern: random\nread_percent: 50\noutstanding_per_disk: 2\n\
+                   range: {to_percent: 50}\nalign: 512\nrate: {iops_per_disk: 9}\non_error: continue\nstall_threshold: 5s\n";
+    profiles.add("published", "odd", profile).unwrap();
+    let yaml = GOOD.replace("- 4k-random-read", "- {profile: odd, name: even, stall_threshold: 7s}");
+    let workload = parse("plan.yaml", &yaml, &profiles).unwrap().workloads.remove(0);
+    let base = &profiles.get("published/odd").unwrap().workload;
+    assert_eq!(workload, Workload { name: "even".into(), stall_seconds: 7, ..base.clone() });
+    assert_eq!((base.align_bytes, base.on_error, base.stall_seconds), (Some(512), OnError::Continue, 5));
 }
 
 #[test]

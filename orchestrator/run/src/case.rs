@@ -6,14 +6,19 @@ use std::time::Duration;
 use analysis::case::Ending;
 use hypervisor::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use store::{CaseId, CaseWindow, CaseWorker, NewCase, RunState, WorkerReady, WorkerResult, WorkerSample, WorkerStart};
-use worker_protocol::{EngineReport, Load, OnError, Pattern, Progress, Rate, Sample, Work, WorkloadSpec};
+use store::{
+    CaseId, CaseWindow, CaseWorker, NewCase, Refusal, RunState, StoreError, WorkerReady, WorkerResult, WorkerSample,
+    WorkerStart,
+};
+use worker_protocol::{EngineReport, Finished, Load, Progress, Sample, Work};
 
 use crate::deployment::Deployment;
 use crate::executor::Session;
 use crate::fleet::{OrchestratorClock, StartPlan};
 use crate::halt::Halt;
+use crate::ingest::{self, Bounds, Refused};
 use crate::job::{self, Job, JobEnd, JobReport, Limit, Observer};
+use crate::workload_spec::workload_spec;
 
 /// From the end of the window to the last Finished: in-flight I/O is drained, totals are sent.
 const FINISH_GRACE: Duration = Duration::from_secs(60);
@@ -82,10 +87,11 @@ async fn drive(
     id: CaseId,
 ) -> Result<JobReport, Halt> {
     let load = Load {
-        workload: workload_spec(case.workload),
+        workload: workload_spec(case.workload, case.region_bytes),
         precondition_seconds: session.plan.precondition_seconds,
         sample_seconds: session.plan.sample_seconds,
     };
+    let bounds = bounds(&load, deployment);
     let timed = Duration::from_secs(u64::from(load.precondition_seconds) + u64::from(load.sample_seconds));
     let seed = session.next_job_seed();
     let cancel = session.cancel.clone();
@@ -102,8 +108,20 @@ async fn drive(
     let label = format!("{}: {}", case.footprint.label, case.workload.name);
     session.tracker.state(RunState::Preconditioning.as_str(), &format!("{label}, precondition"));
     let mut observer =
-        CaseObserver { session, id, clock, label, start_ns: None, sampling: false, latest: BTreeMap::new() };
+        CaseObserver { session, id, bounds, clock, label, start_ns: None, sampling: false, latest: BTreeMap::new() };
     job::drive(deployment, job, &mut observer).await
+}
+
+fn bounds(load: &Load, deployment: &Deployment<'_>) -> Bounds {
+    let disks = deployment
+        .alive()
+        .map(|worker| (worker.spec.name.clone(), worker.disks.iter().map(|disk| disk.serial.clone()).collect()));
+    Bounds {
+        block_bytes: load.workload.block_bytes,
+        precondition_seconds: load.precondition_seconds,
+        sample_seconds: load.sample_seconds,
+        disks: disks.collect(),
+    }
 }
 
 fn new_case<'a>(session: &Session<'a>, deployment: &Deployment<'_>, case: &'a Case<'a>) -> NewCase<'a> {
@@ -130,30 +148,10 @@ fn new_case<'a>(session: &Session<'a>, deployment: &Deployment<'_>, case: &'a Ca
     }
 }
 
-fn workload_spec(workload: &plan::Workload) -> WorkloadSpec {
-    WorkloadSpec {
-        block_bytes: workload.block_bytes,
-        pattern: match workload.pattern {
-            plan::AccessPattern::Random => Pattern::Random,
-            plan::AccessPattern::Sequential { streams } => Pattern::Sequential { streams },
-            plan::AccessPattern::Permutation => Pattern::Permutation,
-            plan::AccessPattern::HotSpot { io_percent, space_percent } => {
-                Pattern::HotSpot { io_percent, space_percent }
-            }
-        },
-        read_percent: workload.read_percent,
-        outstanding_per_disk: workload.outstanding_per_disk,
-        rate: workload.rate.map(|rate| Rate { iops: rate.iops_per_disk, per_disk: true, poisson: rate.poisson }),
-        compression_ratio: workload.compression_ratio,
-        duplication_ratio: workload.duplication_ratio,
-        flush_every_writes: workload.flush_every_writes,
-        on_error: OnError::Stop,
-    }
-}
-
 struct CaseObserver<'s, 'a> {
     session: &'s mut Session<'a>,
     id: CaseId,
+    bounds: Bounds,
     clock: OrchestratorClock,
     label: String,
     start_ns: Option<u64>,
@@ -181,10 +179,38 @@ impl CaseObserver<'_, '_> {
         CaseWindow { started, t0, t1: later(t0, sample.cast_signed()), workers: workers.collect() }
     }
 
+    /// Stores the samples of a tick. A worker that sends another sample of a second that is stored is refused, and the others' are stored.
+    async fn store(&self, sound: &mut Vec<(&str, &Sample)>, refused: &mut Vec<Refused>) -> Result<(), Halt> {
+        loop {
+            let rows: Vec<_> = sound.iter().map(|(worker, sample)| WorkerSample { worker, sample }).collect();
+            let error = match self.session.store.add_samples(self.id, &rows).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let Some(liar) = second_twice(&error).filter(|one| sound.iter().any(|(worker, _)| *worker == one.worker))
+            else {
+                return Err(error.into());
+            };
+            sound.retain(|(worker, _)| *worker != liar.worker);
+            refused.push(liar);
+        }
+    }
+
     async fn begin_sampling(&mut self) -> Result<(), Halt> {
         self.sampling = true;
         self.session.tracker.state(RunState::Sampling.as_str(), &format!("{}, sample", self.label));
         self.session.enter(RunState::Sampling).await
+    }
+}
+
+/// The worker that sent two samples of one second, where that is the error.
+fn second_twice(error: &StoreError) -> Option<Refused> {
+    match error {
+        StoreError::Refused { reason, .. } => match &**reason {
+            why @ Refusal::SecondTwice { worker, .. } => Some(Refused { worker: worker.clone(), why: why.to_string() }),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -209,21 +235,25 @@ impl Observer for CaseObserver<'_, '_> {
         })
     }
 
-    fn samples<'b>(&'b mut self, samples: &'b [(String, Sample)]) -> BoxFuture<'b, Result<(), Halt>> {
+    fn samples<'b>(&'b mut self, samples: &'b [(String, Sample)]) -> BoxFuture<'b, Result<Vec<Refused>, Halt>> {
         Box::pin(async move {
-            let rows: Vec<_> = samples.iter().map(|(worker, sample)| WorkerSample { worker, sample }).collect();
-            self.session.store.add_samples(self.id, &rows).await?;
-            for (worker, sample) in samples {
+            let (mut sound, mut refused) = ingest::sift(&self.bounds, samples);
+            self.store(&mut sound, &mut refused).await?;
+            for (worker, sample) in &sound {
                 let ops = [&sample.ops.read, &sample.ops.write];
                 let sum = ops.iter().fold((0, 0), |sum, op| (sum.0 + op.count, sum.1 + op.bytes));
-                self.latest.insert(worker.clone(), sum);
+                self.latest.insert((*worker).to_owned(), sum);
             }
-            let in_window = samples.iter().any(|(_, sample)| sample.phase == worker_protocol::Phase::Sample);
+            let in_window = sound.iter().any(|(_, sample)| sample.phase == worker_protocol::Phase::Sample);
             if in_window && !self.sampling {
                 self.begin_sampling().await?;
             }
-            Ok(())
+            Ok(refused)
         })
+    }
+
+    fn check(&self, worker: &str, totals: &Finished) -> Result<(), String> {
+        ingest::check_finished(&self.bounds, worker, totals)
     }
 
     fn progress(&mut self, _: &str, _: &Progress) {}

@@ -11,6 +11,7 @@ use crate::deployment::Deployment;
 use crate::executor::Session;
 use crate::fleet::StartPlan;
 use crate::halt::Halt;
+use crate::ingest::Refused;
 use crate::job::{self, Job, JobEnd, JobReport, Limit, Observer};
 use crate::tracker::Tracker;
 
@@ -161,8 +162,12 @@ impl Observer for FillObserver<'_> {
         Box::pin(async { Ok(()) })
     }
 
-    fn samples<'a>(&'a mut self, _: &'a [(String, Sample)]) -> BoxFuture<'a, Result<(), Halt>> {
-        Box::pin(async { Ok(()) })
+    fn samples<'a>(&'a mut self, _: &'a [(String, Sample)]) -> BoxFuture<'a, Result<Vec<Refused>, Halt>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn check(&self, _: &str, _: &Finished) -> Result<(), String> {
+        Ok(())
     }
 
     fn progress(&mut self, worker: &str, progress: &Progress) {

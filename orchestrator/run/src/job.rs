@@ -11,6 +11,7 @@ use worker_protocol::{DiskAssignment, EngineReport, Failed, Finished, Prepare, P
 use crate::deployment::Deployment;
 use crate::fleet::{ClockOffset, FleetEvent, StartPlan};
 use crate::halt::Halt;
+use crate::ingest::Refused;
 
 /// From Prepare to the last Ready: opening and registering takes milliseconds, but a busy hypervisor may take its time.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -78,8 +79,10 @@ pub(crate) trait Observer: Send {
     fn ready<'a>(&'a mut self, worker: &'a str, engine: &'a EngineReport) -> BoxFuture<'a, Result<(), Halt>>;
     /// The start was sent.
     fn started<'a>(&'a mut self, start: &'a StartPlan) -> BoxFuture<'a, Result<(), Halt>>;
-    /// Samples of one tick.
-    fn samples<'a>(&'a mut self, samples: &'a [(String, Sample)]) -> BoxFuture<'a, Result<(), Halt>>;
+    /// Samples of one tick. Answers the workers whose samples cannot be used: their part is over.
+    fn samples<'a>(&'a mut self, samples: &'a [(String, Sample)]) -> BoxFuture<'a, Result<Vec<Refused>, Halt>>;
+    /// Why a worker's totals cannot be used, if so: its part has failed then.
+    fn check(&self, worker: &str, totals: &Finished) -> Result<(), String>;
     /// A fill's or a read-back's progress.
     fn progress(&mut self, worker: &str, progress: &Progress);
     /// A worker's part is over.
@@ -111,6 +114,8 @@ struct Drive<'d, 'h, 'j> {
     /// Workers whose part has not ended.
     pending: BTreeSet<String>,
     ready: BTreeSet<String>,
+    /// Workers whose samples were refused: what else they send is passed over.
+    refused: BTreeSet<String>,
     report: JobReport,
     stopping: bool,
     moved: Instant,
@@ -119,8 +124,17 @@ struct Drive<'d, 'h, 'j> {
 impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
     fn new(deployment: &'d mut Deployment<'h>, job: Job<'j>, observer: &'d mut dyn Observer) -> Self {
         let pending = job.workers.iter().map(|(worker, _)| worker.clone()).collect();
-        let (ready, report) = (BTreeSet::new(), JobReport::default());
-        Self { deployment, job, observer, pending, ready, report, stopping: false, moved: Instant::now() }
+        Self {
+            deployment,
+            job,
+            observer,
+            pending,
+            ready: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            report: JobReport::default(),
+            stopping: false,
+            moved: Instant::now(),
+        }
     }
 
     async fn prepare(&mut self) -> Result<(), Halt> {
@@ -234,7 +248,11 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
         let mut samples = Vec::new();
         for event in events {
             match event {
-                FleetEvent::Sample { worker, sample } if sample.job == self.job.id => samples.push((worker, sample)),
+                FleetEvent::Sample { worker, sample } if sample.job == self.job.id => {
+                    if !self.refused.contains(&worker) {
+                        samples.push((worker, sample));
+                    }
+                }
                 other => {
                     // An end must not be stored before the samples that came ahead of it.
                     self.store_samples(&mut samples).await?;
@@ -250,10 +268,16 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
             return Ok(());
         }
         self.moved = Instant::now();
-        self.observer.samples(samples).await?;
-        for (worker, sample) in samples.drain(..) {
+        let refused = self.observer.samples(samples).await?;
+        self.refused.extend(refused.iter().map(|one| one.worker.clone()));
+        for (worker, sample) in samples.drain(..).filter(|(worker, _)| !self.refused.contains(worker)) {
             // A worker lost meanwhile needs no acknowledgement.
             let _ = self.deployment.fleet.ack_samples(&worker, sample.job, sample.number);
+        }
+        for Refused { worker, why } in refused {
+            // It drops the job without a report.
+            let _ = self.deployment.fleet.abort(&worker, self.job.id);
+            self.end(&worker, JobEnd::Failed(Failed { job: self.job.id, disk: None, error: why })).await?;
         }
         Ok(())
     }
@@ -270,7 +294,11 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
             }
             FleetEvent::Finished { worker, finished } if finished.job == self.job.id => {
                 let clock = self.deployment.fleet.probe(&worker).await.ok();
-                self.end(&worker, JobEnd::Finished { totals: finished, clock }).await?;
+                let end = match self.observer.check(&worker, &finished) {
+                    Ok(()) => JobEnd::Finished { totals: finished, clock },
+                    Err(error) => JobEnd::Failed(Failed { job: self.job.id, disk: None, error }),
+                };
+                self.end(&worker, end).await?;
                 let _ = self.deployment.fleet.ack_job(&worker, self.job.id);
             }
             FleetEvent::Failed { worker, failed } if failed.job == self.job.id => {

@@ -10,12 +10,14 @@ mod executor;
 mod fill;
 pub mod fleet;
 mod halt;
+mod ingest;
 mod job;
 mod journal;
 mod progress;
 mod recovery;
 mod seed;
 mod tracker;
+mod workload_spec;
 
 pub use executor::{Place, Request, RunError, execute};
 pub use progress::Progress;

@@ -162,6 +162,9 @@ impl Store {
             .execute(&mut *tx)
             .await?;
         insert_ops(&mut tx, TotalsKey { case, disk: None, timing: "response" }, &result.cluster).await?;
+        if let Some(service) = &result.cluster_service {
+            insert_ops(&mut tx, TotalsKey { case, disk: None, timing: "service" }, service).await?;
+        }
         for (phase, seconds) in [(Phase::Precondition, &result.precondition_seconds), (Phase::Sample, &result.seconds)]
         {
             for second in seconds {
@@ -193,8 +196,9 @@ async fn update_finished(
     case: CaseId,
     result: &WorkerResult<'_>,
 ) -> Result<(), Fault> {
-    let Finished { started_worker_ns, ended_worker_ns, complete, reason, thread_cpu, steal, warnings, .. } =
-        result.finished;
+    let Finished {
+        started_worker_ns, ended_worker_ns, complete, reason, thread_cpu, steal, io_wq_cpu, warnings, ..
+    } = result.finished;
     sqlx::query(sql::UPDATE_WORKER_FINISHED)
         .bind(case.0)
         .bind(result.worker)
@@ -206,6 +210,7 @@ async fn update_finished(
         .bind(*steal)
         .bind(json(warnings, "the worker's warnings")?)
         .bind(result.offset_ns)
+        .bind(*io_wq_cpu)
         .execute(connection)
         .await?;
     Ok(())
@@ -229,6 +234,7 @@ async fn insert_disk(
         .bind(disk.pacing.as_ref().map(|pacing| json(pacing, "the pacing")).transpose()?)
         .bind(json(&disk.stalls, "the stalls")?)
         .bind(json(&disk.errors, "the errors")?)
+        .bind(int(disk.flushes, "flushes")?)
         .execute(&mut *connection)
         .await?;
     let disk_id = Some(done.last_insert_rowid());

@@ -13,6 +13,7 @@ use worker_protocol::{DiskFinished, Ops, Phase};
 use crate::error::{Fault, Refusal};
 use crate::rows::{TotalsRow, from_json, from_json_opt, phase};
 use crate::samples::seconds_of_case;
+use crate::workload::Workload;
 use crate::{CaseId, Store, StoreError, StoredSecond, sql};
 
 /// Seconds that are read and merged at a time: some 30 MB of histograms with 64 workers.
@@ -73,7 +74,7 @@ fn merge(mut evaluation: Evaluation, phase: Phase, rows: Vec<StoredSecond>) -> E
 
 #[derive(sqlx::FromRow)]
 struct InputRow {
-    block_bytes: u64,
+    workload_json: String,
     precondition_seconds: u32,
     sample_seconds: u32,
     expected_workers: u32,
@@ -84,6 +85,7 @@ async fn case_input(connection: &mut SqliteConnection, case: CaseId, ending: End
     let row: Option<InputRow> =
         sqlx::query_as(sql::SELECT_CASE_INPUT).bind(case.0).fetch_optional(&mut *connection).await?;
     let row = row.ok_or_else(|| Fault::absent("case", case))?;
+    let workload = Workload::of(&row.workload_json)?;
     let mut disks = case_disks(connection, case).await?;
     let mut marks = case_marks(connection, case).await?;
     let rows: Vec<WorkerRow> =
@@ -93,11 +95,12 @@ async fn case_input(connection: &mut SqliteConnection, case: CaseId, ending: End
         row.into_input(disks.unwrap_or_default(), seconds.unwrap_or_default())
     });
     Ok(CaseInput {
-        block_bytes: row.block_bytes,
+        block_bytes: workload.block_bytes,
         precondition_seconds: row.precondition_seconds,
         sample_seconds: row.sample_seconds,
         expected_workers: row.expected_workers,
         reads_unwritten: row.reads_unwritten,
+        rate: workload.wire_rate(),
         ending,
         workers: workers.collect::<Result<_, _>>()?,
     })
@@ -119,6 +122,7 @@ struct WorkerRow {
     thread_cpu_json: Option<String>,
     steal: Option<f64>,
     warnings_json: Option<String>,
+    io_wq_cpu: Option<f64>,
 }
 
 impl WorkerRow {
@@ -148,6 +152,7 @@ impl WorkerRow {
             reason: self.finished_reason.clone(),
             thread_cpu: thread_cpu.unwrap_or_default(),
             steal: self.steal,
+            io_wq_cpu: self.io_wq_cpu.unwrap_or_default(),
             warnings: warnings.unwrap_or_default(),
             disks,
         }))
@@ -165,6 +170,7 @@ struct DiskRow {
     pacing_json: Option<String>,
     stalls_json: String,
     errors_json: String,
+    flushes: u64,
 }
 
 impl DiskRow {
@@ -179,6 +185,7 @@ impl DiskRow {
             service,
             unfinished: self.unfinished,
             oldest_unfinished_ns: self.oldest_unfinished_ns,
+            flushes: self.flushes,
             ..DiskFinished::default()
         })
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use analysis::case::{CaseFigures, CaseState, Ending};
 use analysis::export::{Case, Event, Export, FORMAT, Fill, Run, Second, SecondOp};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use sqlx::{Connection, FromRow, SqliteConnection};
 use worker_protocol::Phase;
@@ -12,6 +11,7 @@ use worker_protocol::Phase;
 use crate::error::Fault;
 use crate::evaluate::evaluate;
 use crate::rows::{from_json, from_json_opt, phase, time, time_opt};
+use crate::workload::Workload;
 use crate::{CaseId, RunId, RunState, Store, StoreError, sql};
 
 impl Store {
@@ -152,21 +152,6 @@ struct CaseRow {
     figures_json: Option<String>,
 }
 
-/// What the export says of a workload; the rest is in the plan.
-#[derive(Deserialize)]
-struct Workload {
-    name: String,
-    block_bytes: u64,
-    pattern: Pattern,
-    read_percent: u32,
-    outstanding_per_disk: u32,
-}
-
-#[derive(Deserialize)]
-struct Pattern {
-    kind: String,
-}
-
 /// A case's result, stored or evaluated just now.
 struct CaseOutcome {
     state: String,
@@ -213,7 +198,8 @@ impl CaseRow {
     }
 
     fn into_case(self, fill: Option<Fill>, outcome: CaseOutcome) -> Result<Case, Fault> {
-        let workload: Workload = from_json(&self.workload_json, "cases.workload_json")?;
+        let workload = Workload::of(&self.workload_json)?;
+        let options = Some(workload.options());
         let figures = outcome.figures;
         let ended = outcome.state != CaseState::Running.as_str();
         Ok(Case {
@@ -226,6 +212,7 @@ impl CaseRow {
             pattern: workload.pattern.kind,
             read_percent: workload.read_percent,
             outstanding_per_disk: workload.outstanding_per_disk,
+            options,
             state: outcome.state,
             reason: outcome.reason,
             started: time_opt(self.started.as_deref(), "cases.started")?,
@@ -237,6 +224,9 @@ impl CaseRow {
             clock_drift_us: figures.clock_drift_us,
             unfinished: figures.unfinished,
             ops: figures.ops,
+            service: figures.service,
+            pacing: figures.pacing,
+            generator: figures.generator,
             seconds: outcome.seconds,
             precondition_seconds: outcome.precondition_seconds,
             steady_state: figures.steady_state,

@@ -15,6 +15,7 @@ mod rows;
 mod runs;
 mod samples;
 mod sql;
+mod workload;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

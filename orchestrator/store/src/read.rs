@@ -74,17 +74,28 @@ impl Store {
     /// # Errors
     /// [`StoreError`] where the case has no result, or it cannot be read.
     pub async fn cluster_totals(&self, case: CaseId) -> Result<Ops, StoreError> {
-        let read = async {
-            let rows: Vec<TotalsRow> =
-                sqlx::query_as(sql::SELECT_CLUSTER_TOTALS).bind(case.0).fetch_all(&self.inner.readers).await?;
-            if rows.is_empty() {
-                return Err(Fault::absent("result of case", case));
-            }
-            let mut ops = Ops::default();
-            rows.into_iter().for_each(|row| row.put_into(&mut ops));
-            Ok(ops)
-        };
-        self.named("reading a case's totals", read.await)
+        let totals = self.totals(case, "response").await;
+        let totals = totals.and_then(|totals| totals.ok_or_else(|| Fault::absent("result of case", case)));
+        self.named("reading a case's totals", totals)
+    }
+
+    /// The same I/Os timed from their submission; none in a closed loop, and where the figures do not cover the window.
+    ///
+    /// # Errors
+    /// [`StoreError`] where they cannot be read.
+    pub async fn cluster_service_totals(&self, case: CaseId) -> Result<Option<Ops>, StoreError> {
+        self.named("reading a case's service times", self.totals(case, "service").await)
+    }
+
+    async fn totals(&self, case: CaseId, timing: &'static str) -> Result<Option<Ops>, Fault> {
+        let query = sqlx::query_as(sql::SELECT_CLUSTER_TOTALS).bind(case.0).bind(timing);
+        let rows: Vec<TotalsRow> = query.fetch_all(&self.inner.readers).await?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let mut ops = Ops::default();
+        rows.into_iter().for_each(|row| row.put_into(&mut ops));
+        Ok(Some(ops))
     }
 
     /// Journalled calls of a run whose outcome is not known, in order.

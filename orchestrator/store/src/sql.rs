@@ -63,11 +63,11 @@ statements! {
         WHERE case_id = ?1 AND worker = ?2";
     UPDATE_WORKER_FAILURE = "UPDATE case_workers SET failure = coalesce(failure, ?3) WHERE case_id = ?1 AND worker = ?2";
     UPDATE_WORKER_FINISHED = "UPDATE case_workers SET started_worker_ns = ?3, ended_worker_ns = ?4, finished_complete = ?5, \
-        finished_reason = ?6, thread_cpu_json = ?7, steal = ?8, warnings_json = ?9, offset_end_ns = ?10 \
+        finished_reason = ?6, thread_cpu_json = ?7, steal = ?8, warnings_json = ?9, offset_end_ns = ?10, io_wq_cpu = ?11 \
         WHERE case_id = ?1 AND worker = ?2 AND finished_complete IS NULL";
     SELECT_WORKER_FINISHED = "SELECT finished_complete FROM case_workers WHERE case_id = ?1 AND worker = ?2";
     INSERT_CASE_DISK = "INSERT INTO case_disks (case_id, worker, ordinal, serial, unfinished, oldest_unfinished_ns, device_json, \
-        pacing_json, stalls_json, errors_json) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+        pacing_json, stalls_json, errors_json, flushes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     INSERT_TOTALS = "INSERT INTO case_totals (case_id, case_disk_id, timing, op, count, bytes, errors, sum_ns, min_ns, max_ns, \
         over_range, histogram) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
@@ -90,17 +90,17 @@ statements! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
     DELETE_SECOND_HISTOGRAMS = "DELETE FROM second_histograms WHERE case_id = ?1";
 
-    SELECT_CASE_INPUT = "SELECT json_extract(workload_json, '$.block_bytes') AS block_bytes, precondition_seconds, \
-        sample_seconds, expected_workers, reads_unwritten FROM cases WHERE id = ?1";
+    SELECT_CASE_INPUT = "SELECT workload_json, precondition_seconds, sample_seconds, \
+        expected_workers, reads_unwritten FROM cases WHERE id = ?1";
     SELECT_CASE_WORKERS = "SELECT worker, disks_json, engine_json, start_at_worker_ns, offset_start_ns, offset_end_ns, failure, \
-        started_worker_ns, ended_worker_ns, finished_complete, finished_reason, thread_cpu_json, steal, warnings_json \
+        started_worker_ns, ended_worker_ns, finished_complete, finished_reason, thread_cpu_json, steal, warnings_json, io_wq_cpu \
         FROM case_workers WHERE case_id = ?1 ORDER BY ordinal";
     SELECT_CASE_DISKS = "SELECT id, worker, serial, unfinished, oldest_unfinished_ns, device_json, pacing_json, stalls_json, \
-        errors_json FROM case_disks WHERE case_id = ?1 ORDER BY worker, ordinal";
+        errors_json, flushes FROM case_disks WHERE case_id = ?1 ORDER BY worker, ordinal";
     SELECT_DISK_TOTALS = "SELECT case_disk_id, timing, op, count, bytes, errors, sum_ns, min_ns, max_ns, over_range, histogram \
         FROM case_totals WHERE case_id = ?1 AND case_disk_id IS NOT NULL";
     SELECT_CLUSTER_TOTALS = "SELECT op, count, bytes, errors, sum_ns, min_ns, max_ns, over_range, histogram \
-        FROM case_totals WHERE case_id = ?1 AND case_disk_id IS NULL AND timing = 'response'";
+        FROM case_totals WHERE case_id = ?1 AND case_disk_id IS NULL AND timing = ?2";
     SELECT_MARKS = "SELECT worker, phase, second, whole, read_count, write_count FROM worker_seconds WHERE case_id = ?1 \
         ORDER BY worker, number";
     #[doc = "The samples of a stretch of seconds, with histograms, second by second."]

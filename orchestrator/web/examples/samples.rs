@@ -33,12 +33,14 @@ async fn main() -> Result<(), Failure> {
 /// The samples under their names; each is a run of its own.
 fn all() -> Vec<(&'static str, Export)> {
     type Make = fn() -> Export;
-    let makers: [(&str, Make); 8] = [
+    let makers: [(&str, Make); 10] = [
         ("running", samples::running),
         ("demo", samples::demo),
         ("published", samples::published),
         ("incomplete", samples::incomplete),
         ("cancelled", samples::cancelled),
+        ("open-loop", samples::open_loop),
+        ("all-open", samples::all_open),
         ("read-unwritten", samples::read_unwritten),
         ("empty", samples::empty),
         ("hostile", samples::hostile),

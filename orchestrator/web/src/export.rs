@@ -1,11 +1,11 @@
 //! The exports that other programs read.
 
-use analysis::export::{Case, Export, Op};
+use analysis::export::{Case, Export, Op, WorkloadOptions};
 
 use crate::Error;
 
 /// The CSV export's columns, in order, with what each holds. Numbers have a point and no separators; a figure that does not exist is empty.
-pub const CSV_COLUMNS: [(&str, &str); 48] = [
+pub const CSV_COLUMNS: [(&str, &str); 75] = [
     ("run_id", "UUID of the run"),
     ("run_name", "name of the plan"),
     ("run_state", "done, failed, cancelled, or the state of a run that has not ended"),
@@ -54,6 +54,33 @@ pub const CSV_COLUMNS: [(&str, &str); 48] = [
     ("latency_p99_99_us", "99.99th percentile"),
     ("latency_max_us", "slowest I/O"),
     ("warnings", "what the reader of these figures must know, of the run and of the case, separated by \" | \""),
+    ("streams", "sequential streams a disk"),
+    ("hot_spot_io_percent", "share of the I/Os that go to the hot spot"),
+    ("hot_spot_space_percent", "share of the range that the hot spot is"),
+    ("range_from_percent", "start of the part of each region that is used; empty is all of it"),
+    ("range_to_percent", "end of it"),
+    ("align_bytes", "offsets are multiples of it; empty is the block"),
+    ("compression_ratio", "size / compressed size of what is written"),
+    ("duplication_ratio", "blocks / distinct blocks of what is written"),
+    ("flush_every_writes", "writes of an engine thread to a disk between two flushes; empty is never"),
+    ("on_error", "stop, continue or stop-after-N"),
+    ("rate_iops", "open loop: I/Os a second as asked; empty is a closed loop"),
+    ("rate_per", "open loop: disk or worker, of what the rate is"),
+    ("rate_poisson", "open loop: exponential gaps"),
+    ("asked_iops", "open loop: the rate asked of all disks together"),
+    ("intended", "open loop: I/Os whose intended start is in the window"),
+    ("late", "open loop: of those, started more than 100 µs late"),
+    ("missed", "open loop: of those, not started in the window"),
+    ("largest_lag_us", "open loop: largest lag behind an intended start"),
+    ("service_mean_us", "open loop: mean time from submission, of this row's I/Os"),
+    ("service_p50_us", "open loop: its median"),
+    ("service_p99_us", "open loop: its 99th percentile"),
+    ("service_p99_9_us", "open loop: its 99.9th percentile"),
+    ("service_max_us", "open loop: the slowest"),
+    ("generator_may_limit", "true where the load generator, not the storage, may limit the figures"),
+    ("generator_thread_cpu_max", "CPU time of the busiest engine thread, share of one CPU"),
+    ("stalls", "times without any completion on a disk, all disks, preconditioning included"),
+    ("stall_longest_seconds", "the longest of them"),
 ];
 
 /// The run as JSON: the contract of [`Export`], indented.
@@ -95,7 +122,65 @@ fn row(export: &Export, index: usize, case: &Case, name: &str, op: Option<&Op>) 
     row.extend(figures(op));
     let warnings: Vec<&str> = export.run.warnings.iter().chain(&case.warnings).map(String::as_str).collect();
     row.push(plain_text(&warnings.join(" | ")));
+    row.extend(options(case.options.as_ref()));
+    row.extend(open_loop(case, name));
+    row.extend(quality(case));
     row
+}
+
+fn options(options: Option<&WorkloadOptions>) -> [String; 13] {
+    let hot_spot = options.and_then(|options| options.hot_spot);
+    let range = options.and_then(|options| options.range);
+    let rate = options.and_then(|options| options.rate.as_ref());
+    [
+        or_empty(options.and_then(|options| options.streams)),
+        or_empty(hot_spot.map(|spot| spot.io_percent)),
+        or_empty(hot_spot.map(|spot| spot.space_percent)),
+        or_empty(range.map(|range| range.from_percent)),
+        or_empty(range.map(|range| range.to_percent)),
+        or_empty(options.and_then(|options| options.align_bytes)),
+        or_empty(options.map(|options| options.compression_ratio)),
+        or_empty(options.map(|options| options.duplication_ratio)),
+        or_empty(options.and_then(|options| options.flush_every_writes)),
+        plain_text(options.map(|options| options.on_error.as_str()).unwrap_or_default()),
+        or_empty(rate.map(|rate| rate.iops)),
+        plain_text(rate.map(|rate| rate.per.as_str()).unwrap_or_default()),
+        or_empty(rate.map(|rate| rate.poisson)),
+    ]
+}
+
+fn open_loop(case: &Case, name: &str) -> [String; 10] {
+    let pacing = case.pacing;
+    let service = case.service.as_ref().and_then(|ops| match name {
+        "read" => ops.read.as_ref(),
+        "write" => ops.write.as_ref(),
+        "all" => ops.all.as_ref(),
+        _ => None,
+    });
+    let latency = service.and_then(|op| op.latency_us.as_ref());
+    [
+        or_empty(pacing.map(|pacing| pacing.asked_iops)),
+        or_empty(pacing.map(|pacing| pacing.intended)),
+        or_empty(pacing.map(|pacing| pacing.late)),
+        or_empty(pacing.map(|pacing| pacing.missed)),
+        or_empty(pacing.map(|pacing| pacing.largest_lag_us)),
+        or_empty(latency.map(|latency| latency.mean)),
+        or_empty(latency.map(|latency| latency.p50)),
+        or_empty(latency.map(|latency| latency.p99)),
+        or_empty(latency.map(|latency| latency.p99_9)),
+        or_empty(latency.map(|latency| latency.max)),
+    ]
+}
+
+fn quality(case: &Case) -> [String; 4] {
+    let threads = case.per_worker.iter().filter_map(|part| part.generator.as_ref()).flat_map(|used| &used.thread_cpu);
+    let stalls = || case.per_disk.iter().flat_map(|disk| &disk.stalls).map(|stall| stall.length_seconds);
+    [
+        or_empty(case.generator.as_ref().map(|generator| generator.may_limit)),
+        or_empty(threads.copied().reduce(f64::max)),
+        stalls().count().to_string(),
+        or_empty(stalls().reduce(f64::max)),
+    ]
 }
 
 fn run_and_profile(export: &Export, index: usize, case: &Case) -> [String; 14] {

@@ -104,6 +104,8 @@ pub struct Outcome {
     pub steal: Option<f64>,
     /// What the reader of the figures must know.
     pub warnings: Vec<String>,
+    /// Those of `warnings` that only judge other fields of this outcome (CPU times, device counters): who judges these does not repeat them.
+    pub judgements: Vec<String>,
     /// The first I/Os of each thread, as many as [`crate::Tuning::trace_ios`] asks for, in the order of their completions.
     pub trace: Vec<TracedIo>,
 }
@@ -152,6 +154,8 @@ pub struct DiskOutcome {
     pub stalls: Vec<Stall>,
     /// The device's own counters over the window; none for files.
     pub device: Option<DeviceCounters>,
+    /// Its requests are not our I/Os: apart by more than [`crate::limits::DEVICE_TOLERANCE`] and what the moments of reading explain.
+    pub device_differs: bool,
     /// Open loop: how well it kept its rate in the window.
     pub pacing: Option<Pacing>,
 }

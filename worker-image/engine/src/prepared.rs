@@ -388,6 +388,7 @@ impl Running {
             io_wq_cpu: 0.0,
             steal: None,
             warnings: Vec::new(),
+            judgements: Vec::new(),
             trace: Vec::new(),
         }
     }

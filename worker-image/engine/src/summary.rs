@@ -42,7 +42,7 @@ pub(crate) struct Measured<'a> {
 /// Makes the outcome.
 pub(crate) fn outcome(measured: Measured<'_>) -> Outcome {
     let Measured { shape, mut ends, totals, window_whole, snapshots, window_ns, anchor, control } = measured;
-    let mut warnings = Vec::new();
+    let (mut warnings, mut judgements) = (Vec::new(), Vec::new());
     let trace = ends.iter_mut().flatten().flat_map(|end| std::mem::take(&mut end.trace)).collect();
     let lanes: Vec<&LaneEnd> = ends.iter().flatten().flat_map(|end| &end.lanes).collect();
     let mut disks = Vec::with_capacity(totals.len());
@@ -51,7 +51,9 @@ pub(crate) fn outcome(measured: Measured<'_>) -> Outcome {
         let mut disk = disk_outcome(&shape.disk_ids[index], totals, &mine, window_ns, &mut warnings);
         disk.device = device_counters(index, &snapshots);
         if let (Some(load), Some(device)) = (shape.load, disk.device) {
-            compare_with_device(&disk, device, load, &snapshots, window_ns, &mut warnings);
+            let differences = compare_with_device(&disk, device, load, &snapshots, window_ns);
+            disk.device_differs = !differences.is_empty();
+            judgements.extend(differences);
         }
         disks.push(disk);
     }
@@ -62,7 +64,8 @@ pub(crate) fn outcome(measured: Measured<'_>) -> Outcome {
     });
     let steal = readings.and_then(|(before, after)| after.steal_since(before));
     let thread_cpu: Vec<f64> = ends.iter().map(|end| end.as_ref().map_or(0.0, |end| end.cpu)).collect();
-    warn_of_generator(&thread_cpu, io_wq_cpu, steal, &mut warnings);
+    warn_of_generator(&thread_cpu, io_wq_cpu, steal, &mut judgements);
+    warnings.extend_from_slice(&judgements);
     for (number, end) in ends.iter().enumerate() {
         if let Some(leftover) = end.as_ref().and_then(|end| end.leftover.as_ref()) {
             warnings.push(format!("engine thread {number}: {leftover}"));
@@ -80,6 +83,7 @@ pub(crate) fn outcome(measured: Measured<'_>) -> Outcome {
         io_wq_cpu,
         steal,
         warnings,
+        judgements,
         trace,
     }
 }
@@ -138,7 +142,7 @@ fn device_counters(disk: usize, snapshots: &(Option<Snapshot>, Option<Snapshot>)
     Some(difference(before.devices[disk]?, after.devices[disk]?))
 }
 
-/// Warns where the device's requests are not our I/Os. The readings are a moment later than the window's ends, and what was in
+/// What to say where the device's requests are not our I/Os. The readings are a moment later than the window's ends, and what was in
 /// flight at either belongs to one side only: both are allowed for.
 fn compare_with_device(
     disk: &DiskOutcome,
@@ -146,9 +150,9 @@ fn compare_with_device(
     load: LoadShape,
     snapshots: &(Option<Snapshot>, Option<Snapshot>),
     window_ns: u64,
-    warnings: &mut Vec<String>,
-) {
-    let (Some(before), Some(after)) = (&snapshots.0, &snapshots.1) else { return };
+) -> Vec<String> {
+    let mut differences = Vec::new();
+    let (Some(before), Some(after)) = (&snapshots.0, &snapshots.1) else { return differences };
     let length = after.at_ns.saturating_sub(before.at_ns);
     let late = before.at_ns.saturating_sub(window_ns);
     for (what, ours, requests, merges) in [
@@ -160,13 +164,14 @@ fn compare_with_device(
         #[expect(clippy::cast_precision_loss, reason = "a tolerance")]
         let differs = ours.abs_diff(requests) as f64 > allowed;
         if differs {
-            warnings.push(format!(
+            differences.push(format!(
                 "disk {}: {ours} {what} of ours were {requests} requests at the device ({merges} merged): \
                  requests are split or merged, or the disk has another user",
                 disk.id
             ));
         }
     }
+    differences
 }
 
 fn reason(

@@ -71,9 +71,11 @@ fn merged_requests_are_counted_and_warned_of() {
     };
     let merged = sequential("0");
     assert!(merged.disks[0].device.unwrap().write_merges > 100, "{:?}", merged.disks[0].device);
+    assert!(merged.disks[0].device_differs && !merged.judgements.is_empty());
     assert!(merged.warnings.iter().any(|warning| warning.contains("requests at the device")), "{:?}", merged.warnings);
     let single = sequential("2");
     assert_eq!(single.disks[0].device.unwrap().write_merges, 0);
+    assert!(!single.disks[0].device_differs);
     assert!(!single.warnings.iter().any(|warning| warning.contains("requests at the device")), "{:?}", single.warnings);
 }
 

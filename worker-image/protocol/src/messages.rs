@@ -158,6 +158,9 @@ pub struct EngineReport {
     /// Locked-memory limit, bytes; none where unlimited.
     #[serde(default)]
     pub memlock_bytes: Option<u64>,
+    /// Buffer memory of all threads, bytes.
+    #[serde(default)]
+    pub buffer_bytes: u64,
     /// Settings of each disk.
     #[serde(default)]
     pub disks: Vec<DiskSettings>,
@@ -166,13 +169,19 @@ pub struct EngineReport {
     pub warnings: Vec<String>,
 }
 
-/// A disk's queue settings; a file has only `serial`, `path` and `direct`.
+/// A disk's settings; a file has no queue, so none of its settings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskSettings {
     /// Serial of the disk.
     pub serial: String,
     /// Path on the worker.
     pub path: String,
+    /// Block device or file.
+    #[serde(default)]
+    pub kind: Option<DiskKind>,
+    /// Engine threads that drive it.
+    #[serde(default)]
+    pub threads: u32,
     /// O_DIRECT in force.
     pub direct: bool,
     /// I/O scheduler in use.
@@ -313,6 +322,9 @@ pub struct Finished {
     /// Share of the window that the hypervisor took from the worker's CPUs (0 to 1); none outside a VM.
     #[serde(default)]
     pub steal: Option<f64>,
+    /// CPU time of the kernel's io-wq workers over the window, in CPUs: above 0 where I/O was not done inline.
+    #[serde(default)]
+    pub io_wq_cpu: f64,
     /// What the reader of the figures must know.
     #[serde(default)]
     pub warnings: Vec<String>,
@@ -343,10 +355,13 @@ pub struct DiskFinished {
     /// Read-back: blocks that were as written.
     #[serde(default)]
     pub verified_blocks: u64,
-    /// Errors by kind.
+    /// Load: flushes in the window.
+    #[serde(default)]
+    pub flushes: u64,
+    /// Errors by kind, of the whole job, preconditioning included.
     #[serde(default)]
     pub errors: Vec<IoErrors>,
-    /// Times without any completion beyond the stall threshold.
+    /// Times without any completion beyond the stall threshold, of the whole job.
     #[serde(default)]
     pub stalls: Vec<Stall>,
     /// The device's own counters over the window; none for files.
@@ -389,6 +404,9 @@ pub struct DeviceCounters {
     pub writes: u64,
     /// Writes merged into others before they reached it.
     pub write_merges: u64,
+    /// The requests are not our I/Os: apart by more than 0.1 % and what the moments of reading explain.
+    #[serde(default)]
+    pub differs: bool,
 }
 
 /// How well an open loop kept its rate.
@@ -514,6 +532,12 @@ pub struct WorkloadSpec {
     pub block_bytes: u64,
     /// Where the I/Os go.
     pub pattern: Pattern,
+    /// Part of the region that is used; none is all of it.
+    #[serde(default)]
+    pub sub_range: Option<SubRange>,
+    /// Offsets are multiples of this many bytes from the start of the (sub-)range; none is `block_bytes`.
+    #[serde(default)]
+    pub align_bytes: Option<u64>,
     /// Share of reads, percent (0 to 100).
     pub read_percent: u32,
     /// Closed loop: I/Os kept in flight a disk. Open loop: the most in flight a disk.
@@ -533,6 +557,18 @@ pub struct WorkloadSpec {
     /// What to do after an error.
     #[serde(default)]
     pub on_error: OnError,
+    /// No completion for longer than this on a disk with I/O in flight is a stall, ms; none leaves it to the engine (1 s).
+    #[serde(default)]
+    pub stall_threshold_ms: Option<u32>,
+}
+
+/// A part of a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubRange {
+    /// First byte, from the start of the region.
+    pub start: u64,
+    /// First byte after it.
+    pub end: u64,
 }
 
 fn one() -> f64 {

@@ -245,6 +245,7 @@ mod tests {
             disks: Vec::new(),
             thread_cpu: Vec::new(),
             steal: None,
+            io_wq_cpu: 0.0,
             warnings: Vec::new(),
         })
     }

@@ -7,7 +7,7 @@ use analysis::case::{
     CaseInput, CaseResult, Ending, SecondMark, WorkerClock, WorkerFinished, WorkerInput, WorkerSecond,
 };
 use analysis::totals::{ReadWrite, Totals};
-use worker_protocol::{DiskFinished, Phase};
+use worker_protocol::{DiskFinished, Pacing, Phase};
 
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 pub(crate) const PRECONDITION_SECONDS: u32 = 2;
@@ -72,6 +72,21 @@ impl FakeWorker {
         WorkerSecond { worker: self.name.clone(), number: number.into(), whole: true, ops }
     }
 
+    /// What the worker delivers in an open loop: each I/O's service time is a quarter of its response time, and disk 0 had I/Os that
+    /// started late.
+    pub(crate) fn open_loop_input(&self) -> WorkerInput {
+        let mut input = self.input();
+        let disks = input.finished.iter_mut().flat_map(|finished| &mut finished.disks);
+        for (index, disk) in disks.enumerate() {
+            let ios: Vec<Io> = self.seconds.iter().flatten().copied().filter(|io| io.disk == index).collect();
+            let (count, late) = (ios.len() as u64, if index == 0 { 9 } else { 0 });
+            let served = ios.into_iter().map(|io| Io { latency_ns: io.latency_ns / 4, ..io });
+            disk.service = Some(Self::totals(served).encode());
+            disk.pacing = Some(Pacing { intended: count + 1, late, missed: 1, largest_lag_ns: 7_000 * late });
+        }
+        input
+    }
+
     /// What the worker delivers when all goes well.
     pub(crate) fn input(&self) -> WorkerInput {
         let serials: Vec<String> = (0..self.disks).map(|disk| format!("{}-d{disk}", self.name)).collect();
@@ -111,6 +126,7 @@ pub(crate) fn case(workers: &[FakeWorker]) -> CaseInput {
         sample_seconds: SAMPLE_SECONDS,
         expected_workers: u32::try_from(workers.len()).unwrap(),
         reads_unwritten: false,
+        rate: None,
         ending: Ending::Ran,
         workers: workers.iter().map(FakeWorker::input).collect(),
     }

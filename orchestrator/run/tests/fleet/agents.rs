@@ -217,6 +217,8 @@ pub(crate) fn load(precondition_seconds: u32, sample_seconds: u32) -> Work {
     let workload = WorkloadSpec {
         block_bytes: 4096,
         pattern: Pattern::Random,
+        sub_range: None,
+        align_bytes: None,
         read_percent: 70,
         outstanding_per_disk: 2,
         rate: None,
@@ -224,6 +226,7 @@ pub(crate) fn load(precondition_seconds: u32, sample_seconds: u32) -> Work {
         duplication_ratio: 1.0,
         flush_every_writes: None,
         on_error: OnError::Stop,
+        stall_threshold_ms: None,
     };
     Work::Load(Load { workload, precondition_seconds, sample_seconds })
 }

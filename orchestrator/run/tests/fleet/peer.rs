@@ -182,6 +182,7 @@ pub(crate) fn finished(job: u64) -> WorkerMessage {
         disks: Vec::new(),
         thread_cpu: Vec::new(),
         steal: None,
+        io_wq_cpu: 0.0,
         warnings: Vec::new(),
     })
 }

@@ -1,11 +1,12 @@
 //! A case from its start to the export: samples are stored once, the result is what evaluating the same numbers without a database
 //! gives, and what only the merge needed is gone afterwards.
 
-use crate::support::{Bench, SEED, finished, fleet, sample};
-use analysis::case::{CaseState, Ending};
+use crate::support::{Bench, SEED, finished, finished_of, fleet, sample};
+use analysis::case::{CaseState, Ending, WorkerInput};
 use analysis::export::Export;
-use store::{DiskFill, NewFill, Refusal, RunEnd, RunState, Store, StoreError, WorkerReady, WorkerSample};
-use worker_protocol::{EngineReport, Phase};
+use plan::{Rate, RateIops};
+use store::{DiskFill, NewFill, Refusal, RunEnd, RunState, Store, StoreError, WorkerReady, WorkerResult, WorkerSample};
+use worker_protocol::{DeviceCounters, DiskSettings, EngineReport, IoErrors, Phase, Stall};
 
 #[expect(clippy::panic, reason = "a helper that fails fails its test")]
 fn refusal(error: StoreError) -> Refusal {
@@ -192,4 +193,63 @@ async fn what_is_acknowledged_survives_a_copy_of_the_files_taken_at_that_moment(
     let (ours, theirs) =
         (bench.store.evaluate_case(case, Ending::Ran).await, revived.evaluate_case(left[0].id, Ending::Ran).await);
     assert_eq!(ours.unwrap(), theirs.unwrap());
+}
+
+/// What the engine tells beside its I/Os goes through the database and comes out as it was judged without one.
+#[tokio::test]
+async fn an_open_loop_with_all_that_can_be_told_is_stored_and_exported() {
+    let (mut bench, fleet) = (Bench::new().await, fleet());
+    bench.plan.workloads[0].rate = Some(Rate { iops: RateIops::IopsPerWorker(300.0), poisson: false });
+    let case = bench.start_case(&fleet).await;
+    bench.all_ticks(case, &fleet).await;
+    let mut input = crate::support::fleet::case(&fleet);
+    input.rate = Some(worker_protocol::Rate { iops: 300.0, per_disk: false, poisson: false });
+    input.workers = fleet.iter().map(crate::support::fleet::FakeWorker::open_loop_input).collect();
+    tell_everything(&mut input.workers[0]);
+    for worker in &input.workers {
+        if let Some(engine) = &worker.engine {
+            bench.store.set_engine(case, &WorkerReady { worker: &worker.worker, engine }).await.unwrap();
+        }
+        let finished = finished_of(worker.clone());
+        let result = WorkerResult { worker: &worker.worker, finished: &finished, offset_ns: Some(700) };
+        bench.store.add_disk_results(case, &result).await.unwrap();
+    }
+    let result = bench.store.evaluate_case(case, Ending::Ran).await.unwrap();
+    assert_eq!(result, crate::support::fleet::evaluate(&fleet, input), "as without a database");
+    bench.store.finish_case(case, &result).await.unwrap();
+    assert_eq!(bench.store.cluster_service_totals(case).await.unwrap(), result.cluster_service);
+    assert!(result.cluster_service.is_some());
+
+    let kept = bench.store.load_export(bench.run).await.unwrap().cases.remove(0);
+    let options = kept.options.as_ref().unwrap();
+    assert_eq!((options.rate.as_ref().unwrap().iops, options.rate.as_ref().unwrap().per.as_str()), (300.0, "worker"));
+    assert_eq!(options.range.unwrap().to_percent, 50.0);
+    assert_eq!(options.hot_spot.unwrap().space_percent, 10.0);
+    assert_eq!((&kept.service, &kept.pacing), (&result.figures.service, &result.figures.pacing));
+    assert_eq!(kept.pacing.unwrap().asked_iops, 600.0);
+    assert_eq!(kept.generator, result.figures.generator);
+    assert_eq!((&kept.per_worker, &kept.per_disk), (&result.figures.per_worker, &result.figures.per_disk));
+    let disk = &kept.per_disk[0];
+    assert_eq!((disk.flushes, disk.io_errors[0].count, disk.stalls.len()), (17, 3, 1));
+    assert_eq!(disk.settings.as_ref().unwrap().scheduler.as_deref(), Some("none"));
+    assert!(disk.device.unwrap().differs);
+    let used = kept.per_worker[0].generator.as_ref().unwrap();
+    assert_eq!((used.thread_cpu.as_slice(), used.io_wq_cpu, used.steal), (&[0.95][..], 0.25, Some(0.125)));
+    assert_eq!(bench.store.cluster_service_totals(store::CaseId(999)).await.unwrap(), None);
+}
+
+fn tell_everything(worker: &mut WorkerInput) {
+    let serial = worker.disks[0].clone();
+    let settings =
+        DiskSettings { serial, direct: true, scheduler: Some("none".into()), threads: 1, ..DiskSettings::default() };
+    worker.engine =
+        Some(EngineReport { threads: 1, buffer_bytes: 4096, disks: vec![settings], ..EngineReport::default() });
+    let finished = worker.finished.as_mut().unwrap();
+    (finished.thread_cpu, finished.io_wq_cpu, finished.steal) = (vec![0.95], 0.25, Some(0.125));
+    let disk = &mut finished.disks[0];
+    disk.flushes = 17;
+    disk.errors = vec![IoErrors { kind: "short".into(), count: 3, first_offsets: vec![0, 4096] }];
+    disk.stalls = vec![Stall { start_ns: -1, length_ns: 2_000_000_000 }];
+    disk.device = Some(DeviceCounters { reads: 1, read_merges: 2, writes: 3, write_merges: 4, differs: true });
+    (disk.unfinished, disk.oldest_unfinished_ns) = (2, 5_000);
 }

@@ -76,10 +76,30 @@ async fn a_database_of_a_newer_version_is_refused_and_left_alone() {
     let before = std::fs::read(&file).unwrap();
     let data_dir = DataDir::new(bench.dir.path());
     for error in [Store::open(&data_dir).await.unwrap_err(), Store::open_read_only(&data_dir).await.unwrap_err()] {
-        assert!(matches!(error, StoreError::NewerVersion { found: 99, known: 1, .. }), "{error}");
-        assert!(error.to_string().contains("schema version 99, this program knows up to 1"), "{error}");
+        assert!(matches!(error, StoreError::NewerVersion { found: 99, known: 2, .. }), "{error}");
+        assert!(error.to_string().contains("schema version 99, this program knows up to 2"), "{error}");
     }
     assert_eq!(std::fs::read(&file).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_database_of_the_first_version_is_brought_up_to_date_with_its_cases() {
+    let (bench, fleet) = (Bench::new().await, crate::support::fleet());
+    let case = bench.start_case(&fleet).await;
+    bench.all_ticks(case, &fleet).await;
+    bench.finished(case, &fleet[0]).await;
+    bench.store.close().await.unwrap();
+    let file = bench.dir.path().join(DATABASE_FILE);
+    let data_dir = DataDir::new(bench.dir.path());
+    execute(&file, "ALTER TABLE case_workers DROP COLUMN io_wq_cpu").await;
+    execute(&file, "ALTER TABLE case_disks DROP COLUMN flushes").await;
+    execute(&file, "DELETE FROM _sqlx_migrations WHERE version = 2").await;
+    let older = Store::open_read_only(&data_dir).await.unwrap_err();
+    assert!(matches!(older, StoreError::OlderVersion { found: 1, known: 2, .. }), "{older}");
+    let store = Store::open(&data_dir).await.unwrap();
+    let result = store.evaluate_case(case, analysis::case::Ending::Ran).await.unwrap();
+    assert_eq!(result.figures.per_disk.len(), 2);
+    assert_eq!(result.figures.per_worker[0].generator.as_ref().unwrap().io_wq_cpu, 0.0);
 }
 
 #[tokio::test]

@@ -6,7 +6,9 @@ use analysis::export::{Case, Op, Ops};
 
 use super::charts::{self, island};
 use super::figures::{OpFigures, listed_ops, op_figures, op_named};
-use super::view::{Source, case_anchor, profile, workload_anchor};
+use super::incidents::{self, IncidentRow};
+use super::profile::profile;
+use super::view::{Source, case_anchor, workload_anchor};
 use crate::format::{self, LatencyUnit};
 
 pub(crate) struct WorkloadSection {
@@ -25,6 +27,13 @@ pub(crate) struct CaseSection {
     pub(crate) complete: bool,
     pub(crate) reason: Option<String>,
     pub(crate) facts: String,
+    /// Open loop: how the rate was kept.
+    pub(crate) pacing: Option<String>,
+    pub(crate) generator: Option<String>,
+    /// Disks with errors, stalls, or counters that disagree.
+    pub(crate) incidents: Vec<IncidentRow>,
+    /// Disks that were reported.
+    pub(crate) disks: usize,
     pub(crate) timeline: Option<String>,
     pub(crate) timeline_caption: String,
     pub(crate) per_worker: Vec<PartRow>,
@@ -79,6 +88,10 @@ fn case_section(source: &Source<'_>, index: usize, case: &Case) -> Result<CaseSe
         complete: case.state == "complete",
         reason: case.reason.clone(),
         facts: case_facts(case),
+        pacing: incidents::pacing(case),
+        generator: incidents::generator(case),
+        incidents: incidents::incidents(case),
+        disks: case.per_disk.len(),
         timeline: timeline.map(|timeline| island(&charts::Chart::Timeline(Box::new(timeline)))).transpose()?,
         timeline_caption,
         per_worker: part_rows(&workers.collect::<Vec<_>>(), case.window_seconds, source.unit),

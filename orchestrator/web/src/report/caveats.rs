@@ -101,6 +101,9 @@ pub(crate) fn of_case(case: &Case, plan: &PlanView, notes: &mut Notes) -> Caveat
     if let Some(errors) = case.ops.all.as_ref().map(|op| op.errors).filter(|errors| *errors > 0) {
         out.badges.push(format!("{} {}", format::count(errors), if errors == 1 { "error" } else { "errors" }));
     }
+    if case.generator.as_ref().is_some_and(|generator| generator.may_limit) {
+        out.badges.push("the load generator may limit".to_owned());
+    }
     if let Some(steady) = case.steady_state.as_ref().filter(|steady| steady.verdict == "not-achieved") {
         let reason = steady.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
         add(Scope::Case, format!("{name}: no steady state at the end of preconditioning{reason}"));

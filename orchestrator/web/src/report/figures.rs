@@ -2,7 +2,8 @@
 
 use analysis::export::{Case, Latency, Op, Ops};
 
-use super::view::{Source, profile, workload_anchor};
+use super::profile::profile;
+use super::view::{Source, workload_anchor};
 use crate::format::{self, LatencyUnit, Marks, Num};
 
 /// Workloads × footprints, the main figures.
@@ -32,6 +33,8 @@ pub(crate) struct GlanceFigures {
     pub(crate) mib_per_s: Num,
     pub(crate) p50: Num,
     pub(crate) p99: Num,
+    /// Open loop: median and 99th percentile of the service time.
+    pub(crate) service: Option<(Num, Num)>,
     pub(crate) ratio: Option<String>,
 }
 
@@ -47,6 +50,8 @@ pub(crate) struct FigureRow {
     pub(crate) footprint: String,
     pub(crate) span: usize,
     pub(crate) op: &'static str,
+    /// Open loop: the latencies are service times, and the figures before them are those of the row above.
+    pub(crate) service: bool,
     pub(crate) badges: Vec<String>,
     pub(crate) marks: Marks,
     pub(crate) figures: OpFigures,
@@ -106,11 +111,13 @@ fn glance_cell(source: &Source<'_>, workload: &str, bytes: u64) -> GlanceCell {
     let figures = main_op(&case.ops).map(|(op, figures)| {
         let latency = figures.latency_us.as_ref();
         let show = |pick: fn(&Latency) -> f64| latency.map_or_else(Num::missing, |l| source.unit.show(pick(l)));
+        let service = case.service.as_ref().and_then(|service| op_named(service, op)?.latency_us.as_ref());
         GlanceFigures {
             iops: format::iops(figures.iops),
             mib_per_s: format::mib_per_s(figures.mib_per_s),
             p50: show(|l| l.p50),
             p99: show(|l| l.p99),
+            service: service.map(|l| (source.unit.show(l.p50), source.unit.show(l.p99))),
             ratio: base
                 .and_then(|(_, base)| op_named(&base.ops, op))
                 .map(|base| format::ratio(figures.iops / base.iops)),
@@ -189,6 +196,7 @@ fn missing_row(label: &str, badges: Vec<String>, marks: Marks) -> FigureRow {
         footprint: label.to_owned(),
         span: 1,
         op: "–",
+        service: false,
         badges,
         marks,
         figures: no_figures(),
@@ -205,22 +213,48 @@ fn case_rows(source: &Source<'_>, index: usize, case: &Case) -> Vec<FigureRow> {
         return vec![missing_row(&case.footprint, caveats.badges.clone(), caveats.marks("all"))];
     }
     let base = source.base(&case.workload);
-    let row = |(place, (name, op)): (usize, &(&'static str, &Op))| {
+    let mut rows: Vec<FigureRow> = Vec::new();
+    for (name, op) in &ops {
         let other = base.filter(|(base, _)| *base != index);
         let base = base.and_then(|(_, base)| op_named(&base.ops, name));
-        FigureRow {
-            footprint: if place == 0 { case.footprint.clone() } else { String::new() },
-            span: ops.len(),
+        rows.push(FigureRow {
+            footprint: String::new(),
+            span: 1,
             op: if *name == "all" { "both" } else { name },
-            badges: if place == 0 { caveats.badges.clone() } else { Vec::new() },
+            service: false,
+            badges: Vec::new(),
             marks: caveats.marks(name),
             figures: op_figures(op, source.unit),
             iops_ratio: base.map_or_else(|| "–".to_owned(), |base| format::ratio(op.iops / base.iops)),
             p99_ratio: ratio_of(op, base, |latency| latency.p99),
             base_marks: other.map(|(base, _)| source.caveats[base].marks(name)).unwrap_or_default(),
-        }
-    };
-    ops.iter().enumerate().map(row).collect()
+        });
+        rows.extend(service_row(source, index, case, name));
+    }
+    let span = rows.len();
+    if let Some(first) = rows.first_mut() {
+        (first.footprint, first.span, first.badges) = (case.footprint.clone(), span, caveats.badges.clone());
+    }
+    rows
+}
+
+/// Service times of an operation, beside its response times; none in a closed loop.
+fn service_row(source: &Source<'_>, index: usize, case: &Case, name: &'static str) -> Option<FigureRow> {
+    let op = op_named(case.service.as_ref()?, name)?;
+    let base = source.base(&case.workload).and_then(|(_, base)| op_named(base.service.as_ref()?, name));
+    let figures = OpFigures { iops: Num::missing(), mib_per_s: Num::missing(), ..op_figures(op, source.unit) };
+    Some(FigureRow {
+        footprint: String::new(),
+        span: 1,
+        op: if name == "all" { "both" } else { name },
+        service: true,
+        badges: Vec::new(),
+        marks: source.caveats[index].marks(name),
+        figures,
+        iops_ratio: "–".to_owned(),
+        p99_ratio: ratio_of(op, base, |latency| latency.p99),
+        base_marks: Marks::default(),
+    })
 }
 
 fn ratio_of(op: &Op, base: Option<&Op>, pick: fn(&Latency) -> f64) -> String {

@@ -4,9 +4,12 @@ mod cases;
 mod caveats;
 mod charts;
 mod circumstances;
+mod engine;
 mod figures;
+mod incidents;
 mod page;
 mod plan_view;
+mod profile;
 mod series;
 mod view;
 

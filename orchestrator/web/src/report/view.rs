@@ -7,8 +7,10 @@ use analysis::export::{Case, Export};
 use super::cases::{WorkloadSection, workloads};
 use super::caveats::{Caveats, Notes, of_case};
 use super::circumstances::{FillRow, WindowRow, fills, windows};
+use super::engine::EngineView;
 use super::figures::{FigureGroup, Glance, figures, glance};
 use super::plan_view::{EnvironmentView, PlanView};
+use super::profile::open_loop;
 use crate::format::{self, LatencyUnit, Time};
 
 /// A report.
@@ -23,7 +25,11 @@ pub(crate) struct ReportView {
     pub(crate) workloads: Vec<WorkloadSection>,
     pub(crate) fills: Vec<FillRow>,
     pub(crate) windows: Vec<WindowRow>,
+    /// Some case was a closed loop, and some an open one.
+    pub(crate) closed_loop: bool,
+    pub(crate) open_loop: bool,
     pub(crate) plan_yaml: String,
+    pub(crate) engine: EngineView,
     pub(crate) environment: EnvironmentView,
     pub(crate) events: Vec<EventRow>,
 }
@@ -89,6 +95,9 @@ impl ReportView {
             workloads: workloads(&source)?,
             fills: fills(&source),
             windows: windows(&source),
+            closed_loop: export.cases.is_empty() || export.cases.iter().any(|case| open_loop(case).is_none()),
+            open_loop: export.cases.iter().any(|case| open_loop(case).is_some()),
+            engine: EngineView::of(export),
             plan_yaml: export.run.plan_yaml.clone(),
             environment: EnvironmentView::of(&export.run.environment),
             events: events(export),
@@ -142,7 +151,8 @@ fn all_workloads(export: &Export, plan: &PlanView) -> Vec<String> {
 }
 
 fn smallest_median(export: &Export) -> Option<f64> {
-    let ops = export.cases.iter().flat_map(|case| [&case.ops.read, &case.ops.write]).flatten();
+    let all = export.cases.iter().flat_map(|case| [Some(&case.ops), case.service.as_ref()]).flatten();
+    let ops = all.flat_map(|ops| [&ops.read, &ops.write]).flatten();
     ops.filter_map(|op| op.latency_us.as_ref()).map(|latency| latency.p50).min_by(f64::total_cmp)
 }
 
@@ -213,20 +223,6 @@ fn events(export: &Export) -> Vec<EventRow> {
         message: event.message.clone(),
     };
     export.run.events.iter().map(row).collect()
-}
-
-pub(crate) fn profile(case: &Case) -> String {
-    let share = match case.read_percent {
-        0 => "write".to_owned(),
-        100 => "read".to_owned(),
-        reads => format!("{reads} % read, {} % write", 100 - reads.min(100)),
-    };
-    format!(
-        "{} {}, {share}, {} outstanding a disk",
-        format::bytes(case.block_bytes),
-        case.pattern,
-        format::count(case.outstanding_per_disk.into())
-    )
 }
 
 pub(crate) fn workload_anchor(source: &Source<'_>, workload: &str) -> String {

@@ -38,6 +38,49 @@ fn csv_has_a_row_a_case_and_operation() {
 }
 
 #[test]
+fn csv_has_the_open_loop_the_options_and_what_limits_a_figure() {
+    let export = samples::open_loop();
+    let rows = rows(&cases_csv(&export).unwrap());
+    let row = &rows[0];
+    let case = &export.cases[0];
+    let service = case.service.as_ref().unwrap().read.as_ref().unwrap().latency_us.as_ref().unwrap();
+    assert_eq!((row["op"].as_str(), row["service_p99_us"].parse::<f64>().unwrap()), ("read", service.p99));
+    assert_ne!(row["service_p99_us"], row["latency_p99_us"]);
+    for (column, value) in [
+        ("hot_spot_io_percent", "90"),
+        ("hot_spot_space_percent", "10"),
+        ("range_from_percent", "0"),
+        ("range_to_percent", "50"),
+        ("align_bytes", "512"),
+        ("on_error", "stop-after-100"),
+        ("rate_iops", "12500"),
+        ("rate_per", "disk"),
+        ("rate_poisson", "true"),
+        ("asked_iops", "50000"),
+        ("intended", "250000"),
+        ("late", "1200"),
+        ("missed", "7"),
+        ("largest_lag_us", "3400"),
+        ("generator_may_limit", "false"),
+        ("generator_thread_cpu_max", "0.31"),
+        ("stalls", "0"),
+        ("stall_longest_seconds", ""),
+        ("streams", ""),
+    ] {
+        assert_eq!(row[column], value, "{column}");
+    }
+    let mixed = rows.iter().find(|row| row["workload"] == "8k-random-70-30" && row["op"] == "write").unwrap();
+    assert_eq!((mixed["compression_ratio"].as_str(), mixed["flush_every_writes"].as_str()), ("2", "1000"));
+    assert_eq!(mixed["rate_per"], "worker");
+    let closed = rows.iter().find(|row| row["workload"] == "4k-random-write").unwrap();
+    assert_eq!((closed["rate_iops"].as_str(), closed["service_mean_us"].as_str()), ("", ""));
+    let stalled = self::rows(&cases_csv(&samples::incomplete()).unwrap());
+    let stalled = stalled.iter().find(|row| row["generator_may_limit"] == "true").unwrap();
+    assert_eq!((stalled["stalls"].as_str(), stalled["stall_longest_seconds"].as_str()), ("2", "2.25"));
+    assert_eq!(stalled["generator_thread_cpu_max"], "0.97");
+}
+
+#[test]
 fn csv_cells_are_no_formulas() {
     let mut export = samples::cancelled();
     export.run.name = "=HYPERLINK(\"http://evil.example\",\"x\")".to_owned();

@@ -83,6 +83,75 @@ fn an_incomplete_run_is_unmistakable_and_its_figures_are_marked() {
 }
 
 #[test]
+fn what_disks_did_beside_their_ios_is_shown_where_there_is_something() {
+    let text = text(&body(&samples::incomplete()));
+    assert_eq!(text.matches("Errors, stalls and device counters (").count(), 1, "one case has something to show");
+    let table = text.split("Errors, stalls and device counters (1 of 8 disks)").nth(1).unwrap();
+    let table = table.split("By worker").next().unwrap();
+    assert!(table.contains("37 EIO, first at byte 8,192; 1,048,576"), "{table}");
+    assert!(table.contains("2, 3.8 s together; longest 2.2 s from 20.0 s"), "{table}");
+    assert!(table.contains(" write requests (") && table.contains(" merged) for "), "{table}");
+    assert!(table.contains("fc-0101") && !table.contains("fc-0102"), "a device that agrees is not listed: {table}");
+}
+
+#[test]
+fn a_result_limited_by_the_generator_is_marked() {
+    let limited = body(&samples::incomplete());
+    // Once in the overview and once in the table of all figures.
+    assert_eq!(limited.matches("<span class=\"badge\">the load generator may limit").count(), 2);
+    let said = "Load generator: the busiest engine thread used 97 % of its CPU, kernel I/O workers (io-wq) 0.25 CPUs, steal at most 2.1 %.";
+    assert!(text(&limited).contains(said), "{}", text(&limited));
+    let free = body(&samples::demo());
+    assert!(!free.contains("the load generator may limit"));
+    assert!(
+        text(&free).contains("the busiest engine thread used 31 % of its CPU, kernel I/O workers (io-wq) 0.00 CPUs.")
+    );
+}
+
+#[test]
+fn an_open_loop_says_so_and_shows_both_latencies() {
+    let export = samples::open_loop();
+    let body = body(&export);
+    let text = text(&body);
+    for expected in [
+        "4 KiB hot-spot (90 % of the I/Os in 10 % of the space) on 0 % to 50 % of each region aligned to 512 B, read, \
+         open loop at 12,500 IOPS a disk (Poisson arrivals), at most 2 outstanding a disk, on an error: stop after 100, stalls from 5 s",
+        "8 KiB random, 70 % read, 30 % write, open loop at 6,000 IOPS a worker, at most 2 outstanding a disk, \
+         data compressible 2 to 1, data duplicated 1.5 to 1, a flush every 1,000 writes",
+        "Open loop: 50,000 IOPS asked, 48,000 achieved; of 250,000 I/Os, 1,200 started more than 0.1 ms late (at most 3.4 ms) and 7 not at all.",
+        "Latency in an open loop From an I/O’s intended start",
+        "Latency in a closed loop From just before",
+        "Service time Of the same I/Os",
+    ] {
+        assert!(text.contains(expected), "{expected}\n{text}");
+    }
+    // Two open workloads on two footprints; the mixed one has three rows, the other one.
+    assert_eq!(text.matches(", service time").count(), 2 * (3 + 1));
+    let response = export.cases[0].ops.read.as_ref().unwrap().latency_us.as_ref().unwrap();
+    assert_eq!(text.matches("service p50").count(), 4, "in the overview");
+    let shown = format!("service p50 {:.1}, p99 {:.1} µs", response.p50 / 10.0, response.p99 / 10.0);
+    assert!(text.contains(&shown), "{shown}");
+
+    let open_only = self::text(&self::body(&samples::all_open()));
+    assert!(!open_only.contains("closed loop"), "nothing claims a closed loop");
+    let closed_only = self::text(&self::body(&samples::demo()));
+    assert!(closed_only.contains("The load is a closed loop") && !closed_only.contains("open loop"));
+    assert!(!closed_only.contains("service"));
+}
+
+#[test]
+fn engines_and_disks_are_shown_as_they_were_set() {
+    let text = text(&body(&samples::demo()));
+    let table = text.split("Load engines and data disks as they were set").nth(1).unwrap();
+    let granted =
+        "worker-1, worker-2 2 SINGLE_ISSUER, DEFER_TASKRUN NO_SQARRAY: Invalid argument (os error 22) tsc 64 KiB 4 MiB";
+    assert!(table.contains(granted), "equal workers are one row: {table}");
+    let settings = "worker-1/fc-0101, worker-2/fc-0201 block yes 1 none 2 (no merges) 256 1,280 –";
+    assert!(table.contains(settings), "{table}");
+    assert!(!self::text(&body(&samples::empty())).contains("Load engines and data disks"), "nothing was recorded");
+}
+
+#[test]
 fn reads_of_unwritten_bytes_are_said_beside_each_figure() {
     let export = samples::read_unwritten();
     let body = body(&export);
@@ -143,6 +212,16 @@ fn no_name_breaks_out() {
         "planned footprint ",
         "planned workload ",
         "4k-random-read ",
+        "enrolled ",
+        "granted ",
+        "refused ",
+        "clock ",
+        "serial ",
+        "kind ",
+        "scheduler ",
+        "policy ",
+        "per ",
+        "error kind ",
     ] {
         assert!(text.contains(&format!("{prefix}{escaped}")), "{prefix}");
     }
@@ -151,7 +230,14 @@ fn no_name_breaks_out() {
 
 #[test]
 fn every_link_within_the_page_has_its_target_once() {
-    for export in [samples::demo(), samples::incomplete(), samples::cancelled(), samples::empty(), samples::hostile()] {
+    for export in [
+        samples::demo(),
+        samples::incomplete(),
+        samples::cancelled(),
+        samples::empty(),
+        samples::hostile(),
+        samples::open_loop(),
+    ] {
         let body = body(&export);
         for target in body.split("href=\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {
             assert_eq!(body.matches(&format!("id=\"{target}\"")).count(), 1, "{target} in {}", export.run.name);

@@ -2,8 +2,9 @@
 //! IOPS = count / seconds, Little's law), and the same call gives the same export.
 
 use analysis::export::{
-    Case, Event, Export, FORMAT, Fill, Latency, Op, Ops, PerDisk, PerWorker, Run, Second, SecondOp, SteadyState,
-    Unfinished, WorkerCount,
+    Case, Device, DiskSettings, Event, Export, FORMAT, Fill, Generator, GeneratorFinding, GeneratorUse, HotSpot,
+    IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerWorker, Rate, RegionRange, Run, Second, SecondOp, Stall,
+    SteadyState, Unfinished, WorkerCount, WorkloadOptions,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -100,6 +101,25 @@ pub(crate) fn incomplete() -> Export {
     for op in [&mut failed.ops.write, &mut failed.ops.all].into_iter().flatten() {
         op.errors = 37;
     }
+    let disk = &mut failed.per_disk[0];
+    disk.io_errors = vec![IoErrors { kind: "EIO".to_owned(), count: 37, first_offsets: vec![8192, 1_048_576] }];
+    disk.stalls =
+        vec![Stall { start_seconds: -3.5, length_seconds: 1.5 }, Stall { start_seconds: 20.0, length_seconds: 2.25 }];
+    let writes = disk.ops.write.as_ref().map_or(0, |op| op.count);
+    disk.device =
+        Some(Device { reads: 0, read_merges: 0, writes: writes / 4, write_merges: writes - writes / 4, differs: true });
+    // Agrees, so it is no incident.
+    failed.per_disk[1].device = Some(Device { reads: 0, read_merges: 0, writes, write_merges: 0, differs: false });
+    failed.generator = Some(Generator {
+        may_limit: true,
+        findings: vec![GeneratorFinding {
+            worker: "worker-2".to_owned(),
+            kind: "thread-cpu".to_owned(),
+            thread: Some(0),
+            value: 0.97,
+        }],
+    });
+    failed.per_worker[1].generator = Some(GeneratorUse { thread_cpu: vec![0.97], io_wq_cpu: 0.25, steal: Some(0.021) });
     failed.warnings = vec!["worker-1: disk fc-0101 answered 37 writes with an I/O error (EIO).".to_owned()];
     export
 }
@@ -192,7 +212,9 @@ pub(crate) fn hostile() -> Export {
     export.run.state = bad("state ");
     export.run.reason = Some(bad("reason "));
     export.run.plan_yaml = bad("yaml ");
-    export.run.environment = json!({ bad("key "): bad("value "), "list": [bad("item ")], "hostname": bad("host ") });
+    export.run.environment = json!({ bad("key "): bad("value "), "list": [bad("item ")], "hostname": bad("host "),
+        "workers": [{"name": bad("enrolled "), "engine": {"granted": [bad("granted ")], "refused": [bad("refused ")],
+            "clock_source": bad("clock "), "disks": [{"serial": bad("serial "), "kind": bad("kind "), "scheduler": bad("scheduler ")}]}}] });
     export.run.warnings = vec![bad("warning ")];
     export.run.plan["target"]["provider"] = json!(bad("provider "));
     export.run.plan["footprints"] = json!([{"bytes": 1, "label": bad("planned footprint ")}]);
@@ -208,12 +230,16 @@ pub(crate) fn hostile() -> Export {
         case.state = bad("state ");
         case.reason = Some(bad("reason "));
         case.warnings = vec![bad("case warning ")];
+        let options = case.options.as_mut().expect("a sample has options");
+        options.on_error = bad("policy ");
+        options.rate = Some(Rate { iops: 1.0, per: bad("per "), poisson: false });
         for part in &mut case.per_worker {
             part.worker = bad("worker ");
         }
         for part in &mut case.per_disk {
             part.worker = bad("worker ");
             part.disk = bad("disk ");
+            part.io_errors = vec![IoErrors { kind: bad("error kind "), count: 1, first_offsets: Vec::new() }];
         }
     }
     export
@@ -306,14 +332,99 @@ fn plan_yaml(name: &str, shape: &Shape) -> String {
     )
 }
 
+/// A workload that says nothing of its options.
+fn options() -> WorkloadOptions {
+    WorkloadOptions {
+        streams: None,
+        hot_spot: None,
+        range: None,
+        align_bytes: None,
+        rate: None,
+        compression_ratio: 1.0,
+        duplication_ratio: 1.0,
+        flush_every_writes: None,
+        on_error: "stop".to_owned(),
+        stall_seconds: 1,
+    }
+}
+
+fn disk_settings() -> DiskSettings {
+    DiskSettings {
+        path: "/dev/sdb".to_owned(),
+        kind: Some("block".to_owned()),
+        threads: 1,
+        direct: true,
+        scheduler: Some("none".to_owned()),
+        nomerges: Some(2),
+        nr_requests: Some(256),
+        max_sectors_kb: Some(1280),
+        poll_queues: None,
+    }
+}
+
+/// The demo's 4k-random-read as an open loop with every option, the 8K mix with some; the rest is a closed loop.
+pub(crate) fn open_loop() -> Export {
+    let mut export = demo();
+    for case in export.cases.iter_mut().filter(|case| case.workload == "4k-random-read") {
+        open(case, Rate { iops: 12_500.0, per: "disk".to_owned(), poisson: true });
+        let options = case.options.as_mut().expect("a sample has options");
+        options.hot_spot = Some(HotSpot { io_percent: 90.0, space_percent: 10.0 });
+        options.range = Some(RegionRange { from_percent: 0.0, to_percent: 50.0 });
+        options.align_bytes = Some(512);
+        options.on_error = "stop-after-100".to_owned();
+        options.stall_seconds = 5;
+        case.pattern = "hot-spot".to_owned();
+    }
+    for case in export.cases.iter_mut().filter(|case| case.workload == "8k-random-70-30") {
+        open(case, Rate { iops: 6_000.0, per: "worker".to_owned(), poisson: false });
+        let options = case.options.as_mut().expect("a sample has options");
+        options.compression_ratio = 2.0;
+        options.duplication_ratio = 1.5;
+        options.flush_every_writes = Some(1000);
+    }
+    export
+}
+
+/// Every case of the demo as an open loop.
+pub(crate) fn all_open() -> Export {
+    let mut export = demo();
+    export.cases.iter_mut().for_each(|case| open(case, Rate { iops: 100.0, per: "disk".to_owned(), poisson: false }));
+    export
+}
+
+/// Makes a case an open loop whose service times are a tenth of its response times.
+fn open(case: &mut Case, rate: Rate) {
+    let asked_iops = if rate.per == "disk" { rate.iops * 4.0 } else { rate.iops * 2.0 };
+    let intended = whole(asked_iops * case.window_seconds);
+    case.pacing = Some(Pacing { asked_iops, intended, late: 1_200, missed: 7, largest_lag_us: 3_400.0 });
+    case.options.get_or_insert_with(options).rate = Some(rate);
+    let mut service = case.ops.clone();
+    for op in [&mut service.read, &mut service.write, &mut service.all].into_iter().flatten() {
+        let latency = op.latency_us.as_mut().expect("a sample has latencies");
+        for figure in [&mut latency.mean, &mut latency.p50, &mut latency.p95, &mut latency.p99, &mut latency.p99_9] {
+            *figure /= 10.0;
+        }
+    }
+    case.service = Some(service);
+}
+
 fn environment() -> serde_json::Value {
     json!({
         "fourcorners": "0.1.0", "hostname": "poc-orchestrator", "kernel": "6.1.0-31-amd64", "cpus": 2, "memory_bytes": 8_329_310_208u64,
         "seed": 42,
         "workers": [
-            {"name": "worker-1", "kernel": "6.1.0-31-amd64", "ring_flags": ["SINGLE_ISSUER", "DEFER_TASKRUN", "COOP_TASKRUN"], "registered_buffers": true},
-            {"name": "worker-2", "kernel": "6.1.0-31-amd64", "ring_flags": ["SINGLE_ISSUER", "DEFER_TASKRUN", "COOP_TASKRUN"], "registered_buffers": true}
+            {"name": "worker-1", "kernel": "6.1.0-31-amd64", "engine": engine("fc-0101")},
+            {"name": "worker-2", "kernel": "6.1.0-31-amd64", "engine": engine("fc-0201")}
         ]
+    })
+}
+
+fn engine(serial: &str) -> serde_json::Value {
+    json!({
+        "threads": 2, "granted": ["SINGLE_ISSUER", "DEFER_TASKRUN"], "refused": ["NO_SQARRAY: Invalid argument (os error 22)"],
+        "clock_source": "tsc", "memlock_bytes": 65_536, "buffer_bytes": 4_194_304, "warnings": [],
+        "disks": [{"serial": serial, "path": "/dev/sdb", "kind": "block", "threads": 1, "direct": true, "scheduler": "none",
+            "nomerges": 2, "nr_requests": 256, "max_sectors_kb": 1280, "poll_queues": null}]
     })
 }
 
@@ -328,7 +439,14 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
         let share = random.around(1.0, 0.08) / f64::from(shape.workers);
         let name = format!("worker-{worker}");
         let of_worker = self::ops(iops * share, window, workload, outstanding / f64::from(shape.workers), random);
-        per_worker.push(PerWorker { worker: name.clone(), window_seconds: window, ops: of_worker });
+        per_worker.push(PerWorker {
+            worker: name.clone(),
+            window_seconds: window,
+            ops: of_worker,
+            service: None,
+            pacing: None,
+            generator: Some(GeneratorUse { thread_cpu: vec![0.31], io_wq_cpu: 0.0, steal: None }),
+        });
         for disk in 1..=shape.disks {
             let share = share * random.around(1.0, 0.15) / f64::from(shape.disks);
             let of_disk = self::ops(iops * share, window, workload, 2.0, random);
@@ -337,6 +455,14 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
                 disk: format!("fc-{worker:02}{disk:02}"),
                 window_seconds: window,
                 ops: of_disk,
+                service: None,
+                pacing: None,
+                unfinished: Unfinished { count: 2, oldest_us: Some(900.0) },
+                flushes: 0,
+                io_errors: Vec::new(),
+                stalls: Vec::new(),
+                device: None,
+                settings: Some(disk_settings()),
             });
         }
     }
@@ -350,6 +476,7 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
         pattern: workload.pattern.to_owned(),
         read_percent: workload.read_percent,
         outstanding_per_disk: 2,
+        options: Some(options()),
         state: "complete".to_owned(),
         reason: None,
         started: None,
@@ -367,6 +494,9 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
         precondition_seconds: seconds(shape.precondition, iops, workload, outstanding, 0.8, random),
         steady_state: Some(steady(shape.precondition, iops)),
         ops,
+        service: None,
+        pacing: None,
+        generator: Some(Generator::default()),
         per_worker,
         per_disk,
         warnings: Vec::new(),

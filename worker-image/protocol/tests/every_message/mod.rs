@@ -97,6 +97,8 @@ fn engine(v: &Values) -> EngineReport {
     let disk = DiskSettings {
         serial: v.text.clone(),
         path: v.text.clone(),
+        kind: some(v, DiskKind::Block),
+        threads: v.narrow,
         direct: v.flag,
         scheduler: some(v, v.text.clone()),
         nomerges: some(v, v.narrow),
@@ -110,6 +112,7 @@ fn engine(v: &Values) -> EngineReport {
         refused: vec![v.text.clone()],
         clock_source: v.text.clone(),
         memlock_bytes: some(v, v.wide),
+        buffer_bytes: v.wide,
         disks: vec![disk],
         warnings: vec![v.text.clone()],
     }
@@ -144,9 +147,13 @@ fn finished(v: &Values) -> Finished {
         bytes: v.wide,
         elapsed_ns: v.wide,
         verified_blocks: v.wide,
+        flushes: v.wide,
         errors: vec![IoErrors { kind: v.text.clone(), count: v.wide, first_offsets: vec![v.wide; 3] }],
         stalls: vec![Stall { start_ns: v.signed, length_ns: v.wide }],
-        device: some(v, DeviceCounters { reads: v.wide, read_merges: 1, writes: 2, write_merges: v.wide }),
+        device: some(
+            v,
+            DeviceCounters { reads: v.wide, read_merges: 1, writes: 2, write_merges: v.wide, differs: v.flag },
+        ),
         pacing: some(v, Pacing { intended: v.wide, late: 1, missed: 2, largest_lag_ns: v.wide }),
     };
     Finished {
@@ -158,6 +165,7 @@ fn finished(v: &Values) -> Finished {
         disks: vec![disk],
         thread_cpu: vec![v.real],
         steal: some(v, v.real),
+        io_wq_cpu: v.real,
         warnings: vec![v.text.clone()],
     }
 }
@@ -174,6 +182,8 @@ fn works(v: &Values) -> Vec<Work> {
         let workload = WorkloadSpec {
             block_bytes: v.wide,
             pattern,
+            sub_range: some(v, SubRange { start: v.wide, end: v.wide }),
+            align_bytes: some(v, v.wide),
             read_percent: v.narrow,
             outstanding_per_disk: v.narrow,
             rate: some(v, Rate { iops: v.real, per_disk: v.flag, poisson: v.flag }),
@@ -181,6 +191,7 @@ fn works(v: &Values) -> Vec<Work> {
             duplication_ratio: v.real,
             flush_every_writes: some(v, v.narrow),
             on_error,
+            stall_threshold_ms: some(v, v.narrow),
         };
         Work::Load(Load { workload, precondition_seconds: v.narrow, sample_seconds: v.narrow })
     };

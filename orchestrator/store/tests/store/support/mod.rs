@@ -6,7 +6,8 @@ pub(crate) mod fleet;
 use analysis::case::WorkerInput;
 use fleet::{BLOCK_BYTES, FakeWorker, PRECONDITION_SECONDS, SAMPLE_SECONDS};
 use plan::{
-    AccessPattern, Deploy, Footprint, Initialise, LocalTarget, OnWorkerLoss, Target, TestPlan, Workers, Workload,
+    AccessPattern, Deploy, Footprint, Initialise, LocalTarget, OnError, OnWorkerLoss, RegionRange, Target, TestPlan,
+    Workers, Workload,
 };
 use serde_json::json;
 use store::{
@@ -105,7 +106,12 @@ pub(crate) fn sample(worker: &FakeWorker, phase: Phase, second: u32) -> Sample {
 }
 
 pub(crate) fn finished(worker: &FakeWorker) -> Finished {
-    let kept = worker.input().finished.unwrap();
+    finished_of(worker.input())
+}
+
+/// The Finished of a worker that delivers `input`.
+pub(crate) fn finished_of(input: WorkerInput) -> Finished {
+    let kept = input.finished.unwrap();
     Finished {
         job: 1,
         started_worker_ns: kept.started_worker_ns,
@@ -115,6 +121,7 @@ pub(crate) fn finished(worker: &FakeWorker) -> Finished {
         disks: kept.disks,
         thread_cpu: kept.thread_cpu,
         steal: kept.steal,
+        io_wq_cpu: kept.io_wq_cpu,
         warnings: kept.warnings,
     }
 }
@@ -169,10 +176,14 @@ fn test_plan() -> TestPlan {
             pattern: AccessPattern::HotSpot { io_percent: 90.0, space_percent: 10.0 },
             read_percent: 70,
             outstanding_per_disk: 4,
+            range: Some(RegionRange { from_percent: 0.0, to_percent: 50.0 }),
+            align_bytes: None,
             rate: None,
             compression_ratio: 1.0,
             duplication_ratio: 1.0,
             flush_every_writes: None,
+            on_error: OnError::Stop,
+            stall_seconds: 1,
         }],
         deploy: Deploy::Once,
         on_worker_loss: OnWorkerLoss::Fail,

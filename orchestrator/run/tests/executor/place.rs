@@ -1,0 +1,218 @@
+//! A place in this process: data disks are files, workers are agents in tasks. It fails where a test tells it to.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use analysis::export::Export;
+use hypervisor::{
+    Bootstrap, BoxFuture, CreatedDisk, CreatedWorker, Deployment, Effect, Finding, Hypervisor, HypervisorError, Intent,
+    Journal, JournalEntry, LeftAlone, WorkerSpec, WorkerState,
+};
+use run::{Place, Progress, Request, execute};
+use serde_json::json;
+use store::{DataDir, RunId, Store};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use worker::{Agent, Config, DiskArg};
+
+/// Beyond it a condition that a test waits for has not come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Faults {
+    /// The worker of this name cannot be created, after its disks were.
+    pub(crate) create: Option<&'static str>,
+    /// Nothing can be destroyed.
+    pub(crate) destroy: bool,
+    /// Workers are started and never dial.
+    pub(crate) silent: bool,
+    /// The worker of this name ends as soon as it is started.
+    pub(crate) ends_at_once: Option<&'static str>,
+    /// The worker of this name delivers numbers that contradict themselves.
+    pub(crate) liar: Option<&'static str>,
+}
+
+/// Outcome of a worker's task, for [`Hypervisor::observe`].
+type Task = JoinHandle<String>;
+
+/// The place, with what was asked of it.
+pub(crate) struct InProcess {
+    disks: PathBuf,
+    faults: Faults,
+    tasks: Mutex<BTreeMap<String, Task>>,
+    pub(crate) created: Mutex<Vec<WorkerSpec>>,
+}
+
+impl InProcess {
+    async fn create_disks(
+        &self,
+        spec: &WorkerSpec,
+        journal: &dyn Journal,
+    ) -> Result<Vec<CreatedDisk>, HypervisorError> {
+        let mut disks = Vec::new();
+        for disk in &spec.disks {
+            let path = self.disks.join(&disk.serial);
+            let entry = journal.intent(intent(Effect::Create, &path)).await?;
+            std::fs::File::create_new(&path).and_then(|file| file.set_len(disk.size_bytes)).unwrap();
+            journal.outcome(entry, true, json!({})).await?;
+            disks.push(CreatedDisk { serial: disk.serial.clone(), size_bytes: disk.size_bytes, path: Some(path) });
+        }
+        Ok(disks)
+    }
+
+    fn spawn(&self, worker: &CreatedWorker, bootstrap: &Bootstrap) -> Task {
+        let name = Some(worker.spec.name.as_str());
+        if self.faults.silent {
+            return tokio::spawn(std::future::pending());
+        }
+        if self.faults.ends_at_once == name {
+            return tokio::spawn(async { "exit status 3".to_owned() });
+        }
+        if self.faults.liar == name {
+            return tokio::spawn(crate::liar::lie(worker.clone(), bootstrap.clone()));
+        }
+        let disks =
+            worker.disks.iter().map(|disk| DiskArg { serial: disk.serial.clone(), path: disk.path.clone().unwrap() });
+        let config = Config {
+            url: bootstrap.url.clone(),
+            uuid: worker.spec.uuid.clone(),
+            token: bootstrap.token.clone(),
+            disks: disks.collect(),
+            threads: worker.spec.vcpus,
+            own_kernel: false,
+            give_up_after: PATIENCE,
+            keepalive_timeout: worker::KEEPALIVE_TIMEOUT,
+        };
+        tokio::spawn(async {
+            match Agent::new(config).unwrap().run(std::future::pending()).await {
+                Ok(()) => "told to end".to_owned(),
+                Err(error) => error.to_string(),
+            }
+        })
+    }
+}
+
+fn intent(effect: Effect, path: &Path) -> Intent {
+    Intent { kind: "in-process.disk".into(), effect, object: path.display().to_string(), details: json!({}) }
+}
+
+impl Hypervisor for InProcess {
+    fn preflight<'a>(&'a self, _: &'a Deployment) -> BoxFuture<'a, Result<Vec<Finding>, HypervisorError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn create_worker<'a>(
+        &'a self,
+        spec: &'a WorkerSpec,
+        journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<CreatedWorker, HypervisorError>> {
+        Box::pin(async move {
+            let disks = self.create_disks(spec, journal).await?;
+            if self.faults.create == Some(spec.name.as_str()) {
+                return Err(HypervisorError::Unexpected(format!("{}: no memory for another worker", spec.name)));
+            }
+            self.created.lock().unwrap().push(spec.clone());
+            Ok(CreatedWorker { spec: spec.clone(), disks })
+        })
+    }
+
+    fn start_worker<'a>(
+        &'a self,
+        worker: &'a CreatedWorker,
+        bootstrap: &'a Bootstrap,
+        _: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<(), HypervisorError>> {
+        Box::pin(async move {
+            let task = self.spawn(worker, bootstrap);
+            self.tasks.lock().unwrap().insert(worker.spec.uuid.clone(), task);
+            Ok(())
+        })
+    }
+
+    fn observe<'a>(&'a self, worker_uuid: &'a str) -> BoxFuture<'a, Result<WorkerState, HypervisorError>> {
+        Box::pin(async move {
+            let task = {
+                let mut tasks = self.tasks.lock().unwrap();
+                match tasks.get(worker_uuid) {
+                    None => return Ok(WorkerState::Unknown),
+                    Some(task) if !task.is_finished() => return Ok(WorkerState::Running),
+                    Some(_) => tasks.remove(worker_uuid),
+                }
+            };
+            Ok(WorkerState::Ended(task.unwrap().await.unwrap_or_else(|error| error.to_string())))
+        })
+    }
+
+    fn destroy<'a>(
+        &'a self,
+        recorded: &'a [JournalEntry],
+        journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Vec<LeftAlone>, HypervisorError>> {
+        Box::pin(async move {
+            if self.faults.destroy {
+                return Err(HypervisorError::Unexpected("the disks are busy".into()));
+            }
+            let tasks = std::mem::take(&mut *self.tasks.lock().unwrap());
+            tasks.into_values().for_each(|task| task.abort());
+            for entry in recorded.iter().filter(|entry| entry.intent.effect == Effect::Create) {
+                let path = PathBuf::from(&entry.intent.object);
+                let id = journal.intent(intent(Effect::Destroy, &path)).await?;
+                std::fs::remove_file(&path).unwrap();
+                journal.outcome(id, true, json!({})).await?;
+            }
+            Ok(Vec::new())
+        })
+    }
+
+    fn describe(&self) -> BoxFuture<'_, serde_json::Value> {
+        Box::pin(async { json!({ "provider": "in-process" }) })
+    }
+}
+
+/// A store and a place, for one run.
+pub(crate) struct Bench {
+    directory: tempfile::TempDir,
+    pub(crate) store: Store,
+    pub(crate) place: InProcess,
+    pub(crate) progress: watch::Sender<Progress>,
+    pub(crate) cancel: CancellationToken,
+}
+
+impl Bench {
+    pub(crate) async fn new(faults: Faults) -> Arc<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let disks = directory.path().join("disks");
+        std::fs::create_dir(&disks).unwrap();
+        let store = Store::open(&DataDir::new(&directory.path().join("data"))).await.unwrap();
+        let place = InProcess { disks, faults, tasks: Mutex::default(), created: Mutex::default() };
+        let (progress, _) = watch::channel(Progress::default());
+        Arc::new(Self { directory, store, place, progress, cancel: CancellationToken::new() })
+    }
+
+    /// Carries a plan out, and answers what it left.
+    pub(crate) async fn run(&self, yaml: &str) -> (RunId, Export) {
+        let plan = plan::parse("plan.yaml", yaml, &plan::Profiles::shipped()).unwrap();
+        let request = Request { plan, plan_yaml: yaml.to_owned() };
+        let place = Place { hypervisor: &self.place, worker_address: IpAddr::V4(Ipv4Addr::LOCALHOST) };
+        let running = execute(&self.store, &place, &request, self.progress.clone(), self.cancel.clone());
+        let run = tokio::time::timeout(PATIENCE, running).await.expect("the run ends in time").unwrap();
+        (run, self.store.load_export(run).await.unwrap())
+    }
+
+    /// Files of data disks that exist.
+    pub(crate) fn disk_files(&self) -> usize {
+        std::fs::read_dir(self.directory.path().join("disks")).unwrap().count()
+    }
+
+    /// Waits until the run is in this state.
+    pub(crate) async fn wait_for_state(&self, state: &str) {
+        let mut progress = self.progress.subscribe();
+        let reached = progress.wait_for(|progress| progress.state == state);
+        tokio::time::timeout(PATIENCE, reached).await.expect("the state in time").unwrap();
+    }
+}
