@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::AfterArgs;
-use crate::{CANCELLED, NOT_COMPLETE, plan_file, progress, serve, table};
+use crate::{CANCELLED, NOT_COMPLETE, plan_file, progress, recover, serve, table};
 
 pub(crate) async fn demo(data_dir: &Path, after: &AfterArgs) -> anyhow::Result<ExitCode> {
     let yaml = plan::DEMO_PLAN.to_owned();
@@ -37,6 +37,11 @@ pub(crate) async fn run(data_dir: &Path, path: &Path, after: &AfterArgs) -> anyh
 pub(crate) fn local_place(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Local> {
     let Target::Local(target) = &plan.target;
     let disk_dir = target.disk_dir.clone().unwrap_or_else(|| data_dir.join("disks"));
+    local(data_dir, disk_dir)
+}
+
+/// The local provider with its data disks in a directory.
+pub(crate) fn local(data_dir: &Path, disk_dir: PathBuf) -> anyhow::Result<Local> {
     // The program itself, also where its file was replaced since it started.
     let program = PathBuf::from("/proc/self/exe");
     Ok(Local::new(std::path::absolute(disk_dir)?, std::path::absolute(data_dir.join("logs"))?, program))
@@ -49,9 +54,7 @@ async fn execute(data_dir: &Path, request: Request, after: &AfterArgs) -> anyhow
     let listener = if after.serve { Some(serve::bind(after.listen).await?) } else { None };
     let store = Store::open(&dir).await?;
     let hypervisor = local_place(data_dir, &request.plan)?;
-    for ended in run::recover(&store, &hypervisor).await? {
-        eprintln!("Run {ended} of an earlier, killed orchestrator was ended as failed and cleaned up.");
-    }
+    recover::recover(data_dir, &store).await?;
     let (progress, watched) = watch::channel(Progress::default());
     let pages = Pages::open(listener, &store, &watched)?;
     let id = cancellable(&store, &hypervisor, &request, progress, watched).await?;

@@ -6,6 +6,7 @@ mod execute;
 mod export;
 mod plan_file;
 mod progress;
+mod recover;
 mod runs;
 mod serve;
 mod table;

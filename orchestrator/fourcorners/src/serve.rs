@@ -16,14 +16,17 @@ use uuid::Uuid;
 use web::{AllowedHosts, RunSource, RunSummary, SourceError};
 
 use crate::cli::ServeArgs;
+use crate::recover;
 
 pub(crate) async fn serve(data_dir: &Path, args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let dir = DataDir::new(data_dir);
     let _lock = dir.lock()?;
     let listener = bind(args.listen).await?;
+    let store = Store::open(&dir).await?;
+    recover::recover(data_dir, &store).await?;
     println!("Web report: {} (Ctrl-C ends it)", url(&listener)?);
     let (_, nothing_runs) = watch::channel(Progress::default());
-    until(listener, Store::open(&dir).await?, nothing_runs, interrupted()).await?;
+    until(listener, store, nothing_runs, interrupted()).await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -263,7 +263,8 @@ impl<'a> Session<'a> {
     async fn tear_down(&mut self) -> Result<(), Halt> {
         self.enter(RunState::TearingDown).await?;
         self.tracker.state(RunState::TearingDown.as_str(), "tearing down");
-        destroy(self.store, self.run, self.place.hypervisor).await
+        destroy(self.store, self.run, self.place.hypervisor).await?;
+        Ok(())
     }
 
     async fn conclude(&mut self, ended: Result<(), Halt>) -> Result<(), RunError> {
@@ -285,17 +286,19 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Destroys what the run's journal records as living or as possibly made; what had to be left alone becomes a warning of the run.
-pub(crate) async fn destroy(store: &Store, run: RunId, hypervisor: &dyn Hypervisor) -> Result<(), Halt> {
+/// Destroys what the run's journal records as living or as possibly made; what had to be left alone becomes a warning of
+/// the run, and is answered.
+pub(crate) async fn destroy(store: &Store, run: RunId, hypervisor: &dyn Hypervisor) -> Result<Vec<String>, Halt> {
     let mut rows = store.living_objects(run).await?;
     rows.extend(store.open_intents(run).await?);
     rows.sort_by_key(|row| row.id);
     let recorded: Vec<_> = rows.into_iter().map(journal::entry).collect();
     let left = hypervisor.destroy(&recorded, &RunJournal { store, run }).await?;
-    for left in left {
-        let warning = format!("{} was left alone: {}", left.object, left.reason);
-        store.add_run_warning(run, &warning).await?;
-        store.add_event(run, Level::Warning, &warning).await?;
+    let warnings: Vec<_> =
+        left.into_iter().map(|left| format!("{} was left alone: {}", left.object, left.reason)).collect();
+    for warning in &warnings {
+        store.add_run_warning(run, warning).await?;
+        store.add_event(run, Level::Warning, warning).await?;
     }
-    Ok(())
+    Ok(warnings)
 }

@@ -19,4 +19,4 @@ mod tracker;
 
 pub use executor::{Place, Request, RunError, execute};
 pub use progress::Progress;
-pub use recovery::recover;
+pub use recovery::{Recovered, recover};

@@ -1,33 +1,54 @@
 //! What an orchestrator that was killed left behind.
 
 use analysis::case::{CaseState, Ending};
+use hypervisor::Hypervisor;
 use store::{Level, RunEnd, RunId, RunState, Store};
 
 use crate::executor::{RunError, destroy};
 use crate::halt::Halt;
 
+/// A run of an earlier orchestrator that was ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovered {
+    /// The run.
+    pub run: RunId,
+    /// What it left that could not be removed, and why.
+    pub left: Vec<String>,
+}
+
 /// Ends the unfinished runs of earlier orchestrators as failed and destroys what their journals record. Call it once at the start, with
-/// the data directory locked. Answers the runs it ended.
+/// the data directory locked. `place_of` answers where a run took place, which need not be where the next one will, or why that place
+/// cannot be reached.
 ///
 /// Workers of local runs have ended with their orchestrator, so a run cannot be taken up again; what it measured stays.
 ///
 /// # Errors
 /// [`RunError`] where the store or the provider fails; the runs that were not reached stay as they are.
-pub async fn recover(store: &Store, hypervisor: &dyn hypervisor::Hypervisor) -> Result<Vec<RunId>, RunError> {
+pub async fn recover<P>(store: &Store, place_of: P) -> Result<Vec<Recovered>, RunError>
+where
+    P: AsyncFn(RunId) -> Result<Box<dyn Hypervisor>, String>,
+{
     let mut ended = Vec::new();
     for run in store.unfinished_runs().await? {
         let (run, planned_cases) = (run.id, run.cases);
         let reason = "the orchestrator ended before the run did".to_owned();
         end_running_cases(store, run, &reason).await?;
-        let reason = match destroy(store, run, hypervisor).await {
-            Ok(()) => reason,
+        let destroyed = match place_of(run).await {
+            Ok(place) => destroy(store, run, &*place).await,
+            Err(why) => Err(Halt::Failed(why)),
+        };
+        let (reason, left) = match destroyed {
+            Ok(left) => (reason, left),
             Err(Halt::Store(error)) => return Err(error.into()),
-            Err(Halt::Failed(why)) => format!("{reason}, and its workers could not be removed: {why}"),
-            Err(Halt::Cancelled) => reason,
+            Err(Halt::Failed(why)) => {
+                let left = format!("its workers could not be removed: {why}");
+                (format!("{reason}, and {left}"), vec![left])
+            }
+            Err(Halt::Cancelled) => (reason, Vec::new()),
         };
         store.add_event(run, Level::Error, &reason).await?;
         store.finish_run(run, &RunEnd { state: RunState::Failed, reason: Some(reason), planned_cases }).await?;
-        ended.push(run);
+        ended.push(Recovered { run, left });
     }
     Ok(ended)
 }

@@ -1,0 +1,31 @@
+//! What an orchestrator that was killed left: ended and removed before anything else happens in its data directory.
+
+use std::path::{Path, PathBuf};
+
+use hypervisor::Hypervisor;
+use store::{RunId, Store};
+
+use crate::execute::local;
+
+/// Ends unfinished runs and says so. The caller holds the data directory's lock.
+pub(crate) async fn recover(data_dir: &Path, store: &Store) -> anyhow::Result<()> {
+    for ended in run::recover(store, async |run| place_of(data_dir, store, run).await).await? {
+        let removed = if ended.left.is_empty() { " and cleaned up" } else { "; not all of it could be removed" };
+        eprintln!("Run {} of an earlier, killed orchestrator was ended as failed{removed}.", ended.run);
+        ended.left.iter().for_each(|left| eprintln!("  {left}"));
+    }
+    Ok(())
+}
+
+/// The place as the run recorded it when it began.
+async fn place_of(data_dir: &Path, store: &Store, run: RunId) -> Result<Box<dyn Hypervisor>, String> {
+    let export = store.load_export(run).await.map_err(|error| error.to_string())?;
+    let place = &export.run.environment["place"];
+    match (place["provider"].as_str(), place["disk_dir"].as_str()) {
+        (Some("local"), Some(disk_dir)) => {
+            let local = local(data_dir, PathBuf::from(disk_dir)).map_err(|error| error.to_string())?;
+            Ok(Box::new(local))
+        }
+        _ => Err(format!("this program does not know the place that the run recorded: {place}")),
+    }
+}
