@@ -9,14 +9,14 @@ use serde_json::json;
 
 use crate::cli::CheckArgs;
 use crate::execute::local_place;
-use crate::plan_file;
+use crate::{output, plan_file};
 
 pub(crate) async fn check(data_dir: &Path, args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let file = match plan_file::read(&args.plan)? {
         Ok(file) => file,
         Err(errors) => {
             if args.output.json {
-                println!("{}", json!({ "valid": false, "errors": errors }));
+                output::result(&format!("{}\n", json!({ "valid": false, "errors": errors })))?;
             } else {
                 plan_file::show_errors(&errors);
             }
@@ -25,12 +25,13 @@ pub(crate) async fn check(data_dir: &Path, args: &CheckArgs) -> anyhow::Result<E
     };
     let schedule = plan::schedule(&file.plan, FillRate::assumed());
     let findings = findings(data_dir, &file.plan).await?;
-    if args.output.json {
-        println!("{}", json!({ "valid": true, "plan": file.plan, "schedule": schedule, "findings": findings }));
+    let text = if args.output.json {
+        json!({ "valid": true, "plan": file.plan, "schedule": schedule, "findings": findings }).to_string()
     } else {
-        println!("{}", schedule.render(&file.plan));
-        findings.iter().for_each(show);
-    }
+        let findings = findings.iter().map(as_text);
+        std::iter::once(schedule.render(&file.plan)).chain(findings).collect::<Vec<_>>().join("\n")
+    };
+    output::result(&format!("{text}\n"))?;
     let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);
     Ok(if blocked { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -47,11 +48,11 @@ async fn findings(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Vec<Findin
     Ok(local_place(data_dir, plan)?.preflight(&deployment).await?)
 }
 
-fn show(finding: &Finding) {
+fn as_text(finding: &Finding) -> String {
     let weight = match finding.severity {
         Severity::Blocker => "blocker",
         Severity::Warning => "warning",
         Severity::Note => "note",
     };
-    println!("{weight}: {}\n    what to do: {}", finding.message, finding.remedy);
+    format!("{weight}: {}\n    what to do: {}", finding.message, finding.remedy)
 }

@@ -57,7 +57,7 @@ pub(crate) struct AfterArgs {
     #[arg(long)]
     pub(crate) serve: bool,
     /// Address of the web report
-    #[arg(long, default_value = "127.0.0.1:8440", value_name = "ADDRESS:PORT")]
+    #[arg(long, default_value = "127.0.0.1:8440", value_name = "ADDRESS:PORT", requires = "serve")]
     pub(crate) listen: SocketAddr,
     /// Machine-readable output: the export document on standard output, progress on standard error
     #[arg(long)]

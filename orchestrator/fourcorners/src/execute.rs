@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use analysis::export::Export;
 use anyhow::Context;
 use hypervisor::local::Local;
 use plan::{Profiles, Target, TestPlan};
@@ -15,7 +16,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::AfterArgs;
-use crate::{CANCELLED, NOT_COMPLETE, plan_file, progress, recover, serve, table};
+use crate::interrupt::Interrupts;
+use crate::{CANCELLED, NOT_COMPLETE, output, plan_file, progress, recover, serve, table};
+
+const CANCELLING: &str =
+    "\nCancelling: the workers stop, what was measured is kept, disks are removed. Once more to break off at once.";
 
 pub(crate) async fn demo(data_dir: &Path, after: &AfterArgs) -> anyhow::Result<ExitCode> {
     let yaml = plan::DEMO_PLAN.to_owned();
@@ -55,19 +60,29 @@ async fn execute(data_dir: &Path, request: Request, after: &AfterArgs) -> anyhow
     let store = Store::open(&dir).await?;
     let hypervisor = local_place(data_dir, &request.plan)?;
     recover::recover(data_dir, &store).await?;
+    let interrupts = Interrupts::listen()?;
     let (progress, watched) = watch::channel(Progress::default());
     let pages = Pages::open(listener, &store, &watched)?;
-    let id = cancellable(&store, &hypervisor, &request, progress, watched).await?;
+    let (id, interrupts) = cancellable(&store, &hypervisor, &request, (progress, watched), interrupts).await?;
     let export = store.load_export(id).await?;
-    let report = write_report(data_dir, &export)?;
-    if after.json {
-        println!("{}", web::export_json(&export)?);
-    } else {
-        print!("{}", table::render(&export));
-        println!("Report:   {}\nDatabase: {}", report.display(), std::path::absolute(store.file())?.display());
-    }
-    pages.until_interrupted().await?;
+    conclude(data_dir, &store, &export, after.json)?;
+    pages.until_interrupted(interrupts).await?;
     Ok(exit_code(&export))
+}
+
+/// Shows the result, then writes the report: what was measured is seen also where the disk is full.
+fn conclude(data_dir: &Path, store: &Store, export: &Export, json: bool) -> anyhow::Result<()> {
+    if json {
+        output::result(&format!("{}\n", web::export_json(export)?))?;
+    } else {
+        output::result(&table::render(export))?;
+    }
+    let report = write_report(data_dir, export)?;
+    if json {
+        return Ok(());
+    }
+    let database = std::path::absolute(store.file())?;
+    output::result(&format!("Report:   {}\nDatabase: {}\n", report.display(), database.display()))
 }
 
 /// The web report beside a run and after it, where it was asked for.
@@ -83,50 +98,53 @@ impl Pages {
     ) -> anyhow::Result<Self> {
         let Some(listener) = listener else { return Ok(Self { served: None }) };
         let (url, end) = (serve::url(&listener)?, CancellationToken::new());
-        eprintln!("Web report, live: {url}");
+        output::note(format!("Web report, live: {url}"));
         let served = serve::until(listener, store.clone(), progress.clone(), end.clone().cancelled_owned());
         Ok(Self { served: Some((url, end, tokio::spawn(served))) })
     }
 
-    async fn until_interrupted(self) -> anyhow::Result<()> {
+    async fn until_interrupted(self, mut interrupts: Interrupts) -> anyhow::Result<()> {
         let Some((url, end, served)) = self.served else { return Ok(()) };
-        eprintln!("Web report: {url} (Ctrl-C ends it)");
-        serve::interrupted().await;
+        output::note(format!("Web report: {url} (Ctrl-C ends it)"));
+        interrupts.next().await;
         end.cancel();
         served.await.context("the web report")?
     }
 }
 
-/// Runs with progress on the terminal; an interrupt cancels.
+/// Runs with progress on the terminal; an interrupt cancels. Gives the interrupts back.
 async fn cancellable(
     store: &Store,
     hypervisor: &Local,
     request: &Request,
-    progress: watch::Sender<Progress>,
-    watched: watch::Receiver<Progress>,
-) -> anyhow::Result<RunId> {
+    (progress, watched): (watch::Sender<Progress>, watch::Receiver<Progress>),
+    mut interrupts: Interrupts,
+) -> anyhow::Result<(RunId, Interrupts)> {
     let cancel = CancellationToken::new();
-    let interrupts = tokio::spawn(cancel_on_interrupt(cancel.clone()));
+    // A display that fails is no reason to lose a run.
     let shown = tokio::spawn(progress::show(watched));
     let place = Place { hypervisor, worker_address: IpAddr::V4(Ipv4Addr::LOCALHOST) };
-    let ended = run::execute(store, &place, request, progress, cancel).await;
-    shown.await.context("the progress display")?;
-    interrupts.abort();
-    Ok(ended?)
+    let run = run::execute(store, &place, request, progress, cancel.clone());
+    tokio::pin!(run);
+    let ended = tokio::select! {
+        ended = &mut run => ended,
+        () = interrupts.next() => {
+            cancel.cancel();
+            output::note(CANCELLING);
+            tokio::select! {
+                ended = &mut run => ended,
+                () = interrupts.next() => {
+                    output::note("Broken off; the next start cleans up what this run left.");
+                    std::process::exit(i32::from(CANCELLED));
+                }
+            }
+        }
+    };
+    let _ = shown.await;
+    Ok((ended?, interrupts))
 }
 
-async fn cancel_on_interrupt(cancel: CancellationToken) {
-    serve::interrupted().await;
-    eprintln!(
-        "\nCancelling: the workers stop, what was measured is kept, disks are removed. Once more to break off at once."
-    );
-    cancel.cancel();
-    serve::interrupted().await;
-    eprintln!("Broken off; the next start cleans up what this run left.");
-    std::process::exit(i32::from(CANCELLED));
-}
-
-fn write_report(data_dir: &Path, export: &analysis::export::Export) -> anyhow::Result<PathBuf> {
+fn write_report(data_dir: &Path, export: &Export) -> anyhow::Result<PathBuf> {
     let dir = data_dir.join("reports");
     std::fs::create_dir_all(&dir).with_context(|| format!("{}: cannot create the directory", dir.display()))?;
     let path = std::path::absolute(dir.join(format!("{}.html", export.run.id)))?;
@@ -135,7 +153,7 @@ fn write_report(data_dir: &Path, export: &analysis::export::Export) -> anyhow::R
     Ok(path)
 }
 
-fn exit_code(export: &analysis::export::Export) -> ExitCode {
+fn exit_code(export: &Export) -> ExitCode {
     match (export.run.complete, export.run.state.as_str()) {
         (true, _) => ExitCode::SUCCESS,
         (false, "cancelled") => ExitCode::from(CANCELLED),

@@ -1,6 +1,5 @@
 //! `export`: a run's results as a file.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -8,6 +7,7 @@ use anyhow::Context;
 use store::{DataDir, Store};
 
 use crate::cli::{ExportArgs, Format};
+use crate::output;
 
 pub(crate) async fn export(data_dir: &Path, args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let store = Store::open_read_only(&DataDir::new(data_dir)).await?;
@@ -18,7 +18,7 @@ pub(crate) async fn export(data_dir: &Path, args: &ExportArgs) -> anyhow::Result
         Format::Html => web::report_html(&export)?,
     };
     if args.output == Path::new("-") {
-        std::io::stdout().write_all(text.as_bytes()).context("standard output")?;
+        output::result(&text)?;
     } else {
         std::fs::write(&args.output, text)
             .with_context(|| format!("{}: cannot write the export", args.output.display()))?;

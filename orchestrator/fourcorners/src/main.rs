@@ -1,9 +1,14 @@
 //! Fourcorners: a virtual-cluster storage test orchestrator. One binary, a file a subcommand.
 
+// They panic where the other end has gone; `output` does not.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod check;
 mod cli;
 mod execute;
 mod export;
+mod interrupt;
+mod output;
 mod plan_file;
 mod progress;
 mod recover;
@@ -27,11 +32,17 @@ async fn main() -> ExitCode {
     let cli = Cli::parse();
     // Quiet by default: what a person must see is printed by the subcommands; FOURCORNERS_LOG=debug shows more.
     let filter = EnvFilter::try_from_env("FOURCORNERS_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        // It would report an unwritable standard error there, and panic.
+        .log_internal_errors(false)
+        .init();
     match dispatch(cli).await {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            output::note(format!("error: {}", output::chain(&error)));
             ExitCode::FAILURE
         }
     }

@@ -8,12 +8,13 @@ use run::Progress;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::output;
 use crate::table::thousands;
 
 /// Between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(2);
-/// Steps of the bar.
-const BAR_STEPS: u64 = 1_000;
+/// Steps of the whole.
+const STEPS: u64 = 1_000;
 
 /// Shows progress on standard error until the sender is gone.
 pub(crate) async fn show(mut progress: watch::Receiver<Progress>) {
@@ -21,8 +22,10 @@ pub(crate) async fn show(mut progress: watch::Receiver<Progress>) {
         let bar = bar();
         while progress.changed().await.is_ok() {
             let now = progress.borrow_and_update().clone();
-            bar.set_position(share_of(BAR_STEPS, now.fraction));
-            bar.set_message(line(&now));
+            if is_under_way(&now) {
+                bar.set_position(share_of(STEPS, now.fraction));
+                bar.set_message(line(&now));
+            }
         }
         bar.finish_and_clear();
     } else {
@@ -34,19 +37,25 @@ async fn lines(mut progress: watch::Receiver<Progress>) {
     let (mut step, mut next) = (String::new(), Instant::now());
     while progress.changed().await.is_ok() {
         let now = progress.borrow_and_update().clone();
-        if now.step == step && Instant::now() < next {
+        if !is_under_way(&now) || now.step == step && Instant::now() < next {
             continue;
         }
-        eprintln!("{:3.0} % {}", now.fraction * 100.0, line(&now));
+        output::note(format!("{:3.0} % {}", now.fraction * 100.0, line(&now)));
         next = Instant::now() + LINE_EVERY;
         step = now.step;
     }
 }
 
+/// False before the first step, and once the run has ended: its result is shown instead.
+fn is_under_way(progress: &Progress) -> bool {
+    !progress.step.is_empty() && progress.step != progress.state
+}
+
+/// No more than one line: what does not fit is cut off, so the time left stands first.
 fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:24.cyan/dim} {percent:>3} % {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::with_draw_target(Some(BAR_STEPS), ProgressDrawTarget::stderr()).with_style(style)
+    let style =
+        ProgressStyle::with_template("{percent:>3} % {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr()).with_style(style)
 }
 
 #[expect(
@@ -59,14 +68,12 @@ fn share_of(steps: u64, fraction: f64) -> u64 {
     (steps as f64 * fraction.clamp(0.0, 1.0)) as u64
 }
 
-/// Phase, share of it, live figures and time left.
+/// Time left, phase, share of it and live figures.
 fn line(progress: &Progress) -> String {
-    let mut text = format!("{} {:.0} %", progress.step, progress.step_fraction * 100.0);
+    let left = progress.seconds_left.map_or(String::new(), |left| format!("{} left  ", duration(left)));
+    let mut text = format!("{left}{} {:.0} %", progress.step, progress.step_fraction * 100.0);
     if let (Some(iops), Some(mib_per_s)) = (progress.iops, progress.mib_per_s) {
         text.push_str(&format!("  {} IOPS  {} MiB/s", thousands(iops), thousands(mib_per_s)));
-    }
-    if let Some(left) = progress.seconds_left {
-        text.push_str(&format!("  {} left", duration(left)));
     }
     text
 }
@@ -96,8 +103,10 @@ mod tests {
             seconds_left: Some(65.2),
             ..Progress::default()
         };
-        assert_eq!(line(&progress), "1GiB: 4k-random-read, sample 42 %  12,345 IOPS  48.2 MiB/s  1 min 06 s left");
+        assert_eq!(line(&progress), "1 min 06 s left  1GiB: 4k-random-read, sample 42 %  12,345 IOPS  48.2 MiB/s");
         assert_eq!(duration(12_000.0), "3 h 20 min");
         assert_eq!(share_of(1_000, 7.0), 1_000);
+        assert!(is_under_way(&progress) && !is_under_way(&Progress::default()));
+        assert!(!is_under_way(&Progress { state: "done".into(), step: "done".into(), ..progress }));
     }
 }

@@ -6,13 +6,14 @@ use hypervisor::Hypervisor;
 use store::{RunId, Store};
 
 use crate::execute::local;
+use crate::output;
 
 /// Ends unfinished runs and says so. The caller holds the data directory's lock.
 pub(crate) async fn recover(data_dir: &Path, store: &Store) -> anyhow::Result<()> {
     for ended in run::recover(store, async |run| place_of(data_dir, store, run).await).await? {
         let removed = if ended.left.is_empty() { " and cleaned up" } else { "; not all of it could be removed" };
-        eprintln!("Run {} of an earlier, killed orchestrator was ended as failed{removed}.", ended.run);
-        ended.left.iter().for_each(|left| eprintln!("  {left}"));
+        output::note(format!("Run {} of an earlier, killed orchestrator was ended as failed{removed}.", ended.run));
+        ended.left.iter().for_each(|left| output::note(format!("  {left}")));
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use serde_json::json;
 use store::{DataDir, RunSummary, Store};
 
 use crate::cli::{JsonArgs, ShowArgs};
+use crate::output;
 use crate::table::{self, STYLE};
 
 /// Runs listed at the most, newest first.
@@ -16,11 +17,12 @@ const MAX_LISTED: u32 = 1_000;
 pub(crate) async fn list(data_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode> {
     let store = Store::open_read_only(&DataDir::new(data_dir)).await?;
     let runs = store.list_runs(MAX_LISTED).await?;
-    if args.json {
-        println!("{}", json!(runs.iter().map(as_json).collect::<Vec<_>>()));
+    let text = if args.json {
+        json!(runs.iter().map(as_json).collect::<Vec<_>>()).to_string()
     } else {
-        println!("{}", as_table(&runs));
-    }
+        as_table(&runs).to_string()
+    };
+    output::result(&format!("{text}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -28,9 +30,9 @@ pub(crate) async fn show(data_dir: &Path, args: &ShowArgs) -> anyhow::Result<Exi
     let store = Store::open_read_only(&DataDir::new(data_dir)).await?;
     let export = store.load_export(store.find_run(&args.run).await?).await?;
     if args.output.json {
-        println!("{}", web::export_json(&export)?);
+        output::result(&format!("{}\n", web::export_json(&export)?))?;
     } else {
-        print!("{}", table::render(&export));
+        output::result(&table::render(&export))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,13 +10,13 @@ use anyhow::Context;
 use run::Progress;
 use store::{DataDir, Refusal, RunId, Store, StoreError};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use uuid::Uuid;
 use web::{AllowedHosts, RunSource, RunSummary, SourceError};
 
 use crate::cli::ServeArgs;
-use crate::recover;
+use crate::interrupt::Interrupts;
+use crate::{output, recover};
 
 pub(crate) async fn serve(data_dir: &Path, args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let dir = DataDir::new(data_dir);
@@ -24,9 +24,10 @@ pub(crate) async fn serve(data_dir: &Path, args: &ServeArgs) -> anyhow::Result<E
     let listener = bind(args.listen).await?;
     let store = Store::open(&dir).await?;
     recover::recover(data_dir, &store).await?;
-    println!("Web report: {} (Ctrl-C ends it)", url(&listener)?);
+    let mut interrupts = Interrupts::listen()?;
+    output::result(&format!("Web report: {} (Ctrl-C ends it)\n", url(&listener)?))?;
     let (_, nothing_runs) = watch::channel(Progress::default());
-    until(listener, store, nothing_runs, interrupted()).await?;
+    until(listener, store, nothing_runs, async move { interrupts.next().await }).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -51,19 +52,6 @@ pub(crate) async fn until(
 ) -> anyhow::Result<()> {
     let hosts = AllowedHosts::listening_on(listener.local_addr()?);
     web::serve(listener, Arc::new(StoreSource { store, progress }), hosts, end).await.context("the web report")
-}
-
-/// Waits for Ctrl-C or a TERM signal.
-pub(crate) async fn interrupted() {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        // Without the handler a TERM signal ends the process, which is what is wanted; Ctrl-C is still awaited.
-        let _ = tokio::signal::ctrl_c().await;
-        return;
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
 }
 
 /// The store as the pages ask for it.
