@@ -30,14 +30,17 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Result<PlanFile, PlanErrors>> 
     }))
 }
 
-/// Shows what is wrong with a plan: each problem with its line, then the one-line form of all of them.
+/// The longest line that is drawn: beyond it the file is hardly a plan, and a screenful of it says nothing.
+const MAX_DRAWN_BYTES: usize = 1_000;
+
+/// Shows what is wrong with a plan: each problem with its line, where the lines can be drawn.
 pub(crate) fn show_errors(errors: &PlanErrors) {
     let mut text = String::new();
     let width = 100;
     let handler = miette::GraphicalReportHandler::new().with_width(width);
     let drawn = handler.render_report(&mut text, errors as &dyn Diagnostic);
     match drawn {
-        Ok(()) => output::note(text.trim_end()),
-        Err(_) => output::note(errors),
+        Ok(()) if text.lines().all(|line| line.len() <= MAX_DRAWN_BYTES) => output::note(text.trim_end()),
+        _ => output::note(format!("error: {errors}")),
     }
 }
