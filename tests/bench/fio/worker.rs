@@ -4,12 +4,13 @@ use std::{
     fs,
     path::Path,
     process::Stdio,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
 use latency_histogram::{Exact, Latencies};
-use run::fleet::{Expected, ExpectedDisk, Fleet, FleetEvent, FleetLimits, FleetSettings, OrchestratorClock};
+use run::fleet::{Authority, Expected, ExpectedDisk, Fleet, FleetEvent, FleetLimits, FleetSettings, OrchestratorClock};
 use tokio::{
     net::TcpListener,
     process::{Child, ChildStdin, Command},
@@ -17,8 +18,7 @@ use tokio::{
     time::timeout,
 };
 use worker_protocol::{
-    DiskAssignment, EngineReport, Fill, Finished, Load, OnError, OpTotals, Pattern, Prepare, SESSION_PATH, Work,
-    WorkloadSpec,
+    DiskAssignment, EngineReport, Fill, Finished, Load, OnError, OpTotals, Pattern, Prepare, Work, WorkloadSpec,
 };
 
 use crate::{
@@ -56,9 +56,11 @@ impl Worker {
         let made = fs::File::create(file).and_then(|made| made.set_len(bytes));
         made.with_context(|| format!("{}: cannot be made", file.display()))?;
         let clock = OrchestratorClock::start();
-        let disks = vec![ExpectedDisk { serial: SERIAL.into(), size_bytes: bytes }];
-        let expected = vec![Expected { name: NAME.into(), uuid: UUID.into(), disks }];
-        let settings = FleetSettings { token: TOKEN.into(), expected, clock, limits: FleetLimits::default() };
+        let disks = vec![ExpectedDisk { serial: SERIAL.into(), size_bytes: bytes, scsi_address: None }];
+        let expected = vec![Expected { name: NAME.into(), uuid: UUID.into(), macs: Vec::new(), disks }];
+        let authority = Arc::new(Authority::open(&file.with_extension("tls"))?);
+        let limits = FleetLimits::default();
+        let settings = FleetSettings { token: TOKEN.into(), authority, expected, clock, limits };
         let (fleet, events) = Fleet::start(TcpListener::bind("127.0.0.1:0").await?, settings)?;
         let mut process = spawn(&fleet, file)?;
         let stdin = process.stdin.take();
@@ -112,6 +114,7 @@ impl Worker {
         self.jobs += 1;
         let disk = DiskAssignment {
             serial: SERIAL.into(),
+            scsi_address: None,
             size_bytes: self.bytes,
             region_start: 0,
             region_bytes: self.bytes,
@@ -158,10 +161,23 @@ impl Worker {
 fn spawn(fleet: &Fleet, file: &Path) -> anyhow::Result<Child> {
     let mut disk = std::ffi::OsString::from(format!("{SERIAL}="));
     disk.push(file);
-    let url = format!("ws://{}{SESSION_PATH}", fleet.address());
+    let url = fleet.urls().first().context("the fleet has no address")?;
+    let ca = fleet.ca_fingerprint().to_string();
     let mut command = Command::new(end_to_end::binary());
     command
-        .args(["worker", "--exit-on-stdin-close", "--threads", "1", "--uuid", UUID, "--url", &url, "--disk"])
+        .args([
+            "worker",
+            "--exit-on-stdin-close",
+            "--threads",
+            "1",
+            "--uuid",
+            UUID,
+            "--url",
+            url,
+            "--ca-sha256",
+            &ca,
+            "--disk",
+        ])
         .arg(disk)
         .env("FOURCORNERS_WORKER_TOKEN", TOKEN)
         .stdin(Stdio::piped())
@@ -177,6 +193,8 @@ fn load(job: &Job) -> Load {
     let workload = WorkloadSpec {
         block_bytes: job.block_bytes,
         pattern,
+        sub_range: None,
+        align_bytes: None,
         read_percent,
         outstanding_per_disk: job.depth,
         rate: None,
@@ -184,6 +202,7 @@ fn load(job: &Job) -> Load {
         duplication_ratio: 1.0,
         flush_every_writes: None,
         on_error: OnError::Stop,
+        stall_threshold_ms: None,
     };
     Load { workload, precondition_seconds: job.ramp, sample_seconds: job.seconds }
 }

@@ -1,19 +1,27 @@
 //! A worker that keeps to the protocol and delivers numbers that contradict themselves.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use futures_util::{SinkExt, StreamExt};
 use hypervisor::{Bootstrap, CreatedWorker};
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite::Message};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
 use worker_protocol::{
     ClockReply, DiskInfo, DiskKind, EngineReport, Hello, OpTotals, Ops, OrchestratorMessage, PROTOCOL_VERSION, Phase,
     Ready, Sample, WorkerMessage, decode_from_orchestrator, encode,
 };
 
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+type Socket = WebSocketStream<TlsStream<TcpStream>>;
 
 /// Serves one session until it is told to end.
-pub(crate) async fn lie(worker: CreatedWorker, bootstrap: Bootstrap) -> String {
-    let (mut socket, _) = connect_async(&bootstrap.url).await.unwrap();
+pub(crate) async fn lie(worker: CreatedWorker, bootstrap: Bootstrap, certificate: PathBuf) -> String {
+    let url = bootstrap.urls.first().unwrap();
+    let (mut socket, _) = client_async(url, connect(url, &certificate).await).await.unwrap();
     say(&mut socket, WorkerMessage::Hello(hello(&worker, bootstrap.token))).await;
     while let Some(Ok(message)) = socket.next().await {
         let Message::Binary(bytes) = message else { continue };
@@ -40,6 +48,19 @@ pub(crate) async fn lie(worker: CreatedWorker, bootstrap: Bootstrap) -> String {
     "its session ended".to_owned()
 }
 
+async fn connect(url: &str, certificate: &Path) -> TlsStream<TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let address: std::net::SocketAddr = url.split('/').nth(2).unwrap().parse().unwrap();
+    let stream = TcpStream::connect(address).await.unwrap();
+    TlsConnector::from(Arc::new(config)).connect(ServerName::from(address.ip()), stream).await.unwrap()
+}
+
 async fn say(socket: &mut Socket, message: WorkerMessage) {
     // The orchestrator may be gone already.
     let _ = socket.send(Message::binary(encode(&message).unwrap())).await;
@@ -48,6 +69,7 @@ async fn say(socket: &mut Socket, message: WorkerMessage) {
 fn hello(worker: &CreatedWorker, token: String) -> Hello {
     let disk = |disk: &hypervisor::CreatedDisk| DiskInfo {
         serial: disk.serial.clone(),
+        scsi_address: None,
         path: "/dev/null".into(),
         size_bytes: disk.size_bytes,
         logical_block_bytes: 512,
@@ -66,6 +88,7 @@ fn hello(worker: &CreatedWorker, token: String) -> Hello {
         cpus: 1,
         memory_bytes: 1,
         disks: worker.disks.iter().map(disk).collect(),
+        every_disk: false,
         activity: None,
     }
 }

@@ -1,23 +1,25 @@
 //! A place in this process: data disks are files, workers are agents in tasks. It fails where a test tells it to.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use analysis::export::Export;
 use hypervisor::{
-    Bootstrap, BoxFuture, CreatedDisk, CreatedWorker, Deployment, Effect, Finding, Hypervisor, HypervisorError, Intent,
-    Journal, JournalEntry, LeftAlone, WorkerSpec, WorkerState,
+    Bootstrap, BoxFuture, Breach, CreatedDisk, CreatedWorker, Deployment, Effect, Finding, Found, HostSample,
+    Hypervisor, HypervisorError, Image, Intent, Inventory, Journal, JournalEntry, LeftAlone, Observed, WorkerSpec,
+    WorkerState,
 };
+use run::fleet::{Authority, CERTIFICATE_FILE};
 use run::{Place, Progress, Request, execute};
 use serde_json::json;
 use store::{DataDir, RunId, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use worker::{Agent, Config, DiskArg};
+use worker::{Agent, Config, DiskArg, Machine};
 
 /// Beyond it a condition that a test waits for has not come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,6 +45,8 @@ type Task = JoinHandle<String>;
 /// The place, with what was asked of it.
 pub(crate) struct InProcess {
     disks: PathBuf,
+    /// Certificate of the orchestrator's CA.
+    certificate: PathBuf,
     faults: Faults,
     tasks: Mutex<BTreeMap<String, Task>>,
     pub(crate) created: Mutex<Vec<WorkerSpec>>,
@@ -60,9 +64,22 @@ impl InProcess {
             let entry = journal.intent(intent(Effect::Create, &path)).await?;
             std::fs::File::create_new(&path).and_then(|file| file.set_len(disk.size_bytes)).unwrap();
             journal.outcome(entry, true, json!({})).await?;
-            disks.push(CreatedDisk { serial: disk.serial.clone(), size_bytes: disk.size_bytes, path: Some(path) });
+            let (serial, size_bytes) = (disk.serial.clone(), disk.size_bytes);
+            disks.push(CreatedDisk { serial, size_bytes, scsi_address: None, path: Some(path) });
         }
         Ok(disks)
+    }
+
+    async fn state(&self, uuid: &str) -> WorkerState {
+        let task = {
+            let mut tasks = self.tasks.lock().unwrap();
+            match tasks.get(uuid) {
+                None => return WorkerState::Unknown,
+                Some(task) if !task.is_finished() => return WorkerState::Running,
+                Some(_) => tasks.remove(uuid),
+            }
+        };
+        WorkerState::Ended(task.unwrap().await.unwrap_or_else(|error| error.to_string()))
     }
 
     fn spawn(&self, worker: &CreatedWorker, bootstrap: &Bootstrap) -> Task {
@@ -74,15 +91,17 @@ impl InProcess {
             return tokio::spawn(async { "exit status 3".to_owned() });
         }
         if self.faults.liar == name {
-            return tokio::spawn(crate::liar::lie(worker.clone(), bootstrap.clone()));
+            return tokio::spawn(crate::liar::lie(worker.clone(), bootstrap.clone(), self.certificate.clone()));
         }
         let disks =
             worker.disks.iter().map(|disk| DiskArg { serial: disk.serial.clone(), path: disk.path.clone().unwrap() });
         let config = Config {
-            url: bootstrap.url.clone(),
-            uuid: worker.spec.uuid.clone(),
+            urls: bootstrap.urls.clone(),
+            ca_sha256: bootstrap.ca_sha256.parse().unwrap(),
+            uuid: Some(worker.spec.uuid.clone()),
             token: bootstrap.token.clone(),
-            disks: disks.collect(),
+            disks: Some(disks.collect()),
+            machine: Machine::this(),
             threads: worker.spec.vcpus,
             own_kernel: false,
             give_up_after: PATIENCE,
@@ -102,6 +121,23 @@ fn intent(effect: Effect, path: &Path) -> Intent {
 }
 
 impl Hypervisor for InProcess {
+    fn inventory(&self) -> BoxFuture<'_, Result<Inventory, HypervisorError>> {
+        Box::pin(async { Ok(Inventory::default()) })
+    }
+
+    fn place(&self, workers: u32) -> BoxFuture<'_, Result<Vec<Option<String>>, HypervisorError>> {
+        Box::pin(async move { Ok((0..workers).map(|_| None).collect()) })
+    }
+
+    fn upload_image<'a>(
+        &'a self,
+        _: &'a Image,
+        _: &'a [String],
+        _: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Option<String>, HypervisorError>> {
+        Box::pin(async { Ok(None) })
+    }
+
     fn preflight<'a>(&'a self, _: &'a Deployment) -> BoxFuture<'a, Result<Vec<Finding>, HypervisorError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
@@ -117,7 +153,8 @@ impl Hypervisor for InProcess {
                 return Err(HypervisorError::Unexpected(format!("{}: no memory for another worker", spec.name)));
             }
             self.created.lock().unwrap().push(spec.clone());
-            Ok(CreatedWorker { spec: spec.clone(), disks })
+            let (id, warnings) = (spec.uuid.clone(), Vec::new());
+            Ok(CreatedWorker { spec: spec.clone(), disks, id, mac: None, warnings })
         })
     }
 
@@ -134,18 +171,50 @@ impl Hypervisor for InProcess {
         })
     }
 
-    fn observe<'a>(&'a self, worker_uuid: &'a str) -> BoxFuture<'a, Result<WorkerState, HypervisorError>> {
-        Box::pin(async move {
-            let task = {
-                let mut tasks = self.tasks.lock().unwrap();
-                match tasks.get(worker_uuid) {
-                    None => return Ok(WorkerState::Unknown),
-                    Some(task) if !task.is_finished() => return Ok(WorkerState::Running),
-                    Some(_) => tasks.remove(worker_uuid),
-                }
-            };
-            Ok(WorkerState::Ended(task.unwrap().await.unwrap_or_else(|error| error.to_string())))
+    fn stop_worker<'a>(
+        &'a self,
+        worker: &'a CreatedWorker,
+        _: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<(), HypervisorError>> {
+        Box::pin(async {
+            if let Some(task) = self.tasks.lock().unwrap().remove(&worker.spec.uuid) {
+                task.abort();
+            }
+            Ok(())
         })
+    }
+
+    fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>> {
+        Box::pin(async move {
+            let mut all = Vec::new();
+            for worker in workers {
+                all.push(Observed { state: self.state(&worker.spec.uuid).await, host: None });
+            }
+            Ok(all)
+        })
+    }
+
+    fn guard<'a>(&'a self, _: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn sample_hosts<'a>(
+        &'a self,
+        _: &'a [CreatedWorker],
+    ) -> BoxFuture<'a, Result<Option<HostSample>, HypervisorError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn recover<'a>(
+        &'a self,
+        _: &'a [JournalEntry],
+        _: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn find<'a>(&'a self, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 
     fn destroy<'a>(
@@ -177,6 +246,7 @@ impl Hypervisor for InProcess {
 /// A store and a place, for one run.
 pub(crate) struct Bench {
     directory: tempfile::TempDir,
+    authority: Arc<Authority>,
     pub(crate) store: Store,
     pub(crate) place: InProcess,
     pub(crate) progress: watch::Sender<Progress>,
@@ -188,17 +258,24 @@ impl Bench {
         let directory = tempfile::tempdir().unwrap();
         let disks = directory.path().join("disks");
         std::fs::create_dir(&disks).unwrap();
-        let store = Store::open(&DataDir::new(&directory.path().join("data"))).await.unwrap();
-        let place = InProcess { disks, faults, tasks: Mutex::default(), created: Mutex::default() };
+        let store = Store::open(&DataDir::new(directory.path().join("data"))).await.unwrap();
+        let tls = directory.path().join("tls");
+        let authority = Arc::new(Authority::open(&tls).unwrap());
+        let certificate = tls.join(CERTIFICATE_FILE);
+        let place = InProcess { disks, certificate, faults, tasks: Mutex::default(), created: Mutex::default() };
         let (progress, _) = watch::channel(Progress::default());
-        Arc::new(Self { directory, store, place, progress, cancel: CancellationToken::new() })
+        Arc::new(Self { directory, authority, store, place, progress, cancel: CancellationToken::new() })
     }
 
     /// Carries a plan out, and answers what it left.
     pub(crate) async fn run(&self, yaml: &str) -> (RunId, Export) {
         let plan = plan::parse("plan.yaml", yaml, &plan::Profiles::shipped()).unwrap();
         let request = Request { plan, plan_yaml: yaml.to_owned() };
-        let place = Place { hypervisor: &self.place, worker_address: IpAddr::V4(Ipv4Addr::LOCALHOST) };
+        let place = Place {
+            hypervisor: &self.place,
+            worker_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            authority: Arc::clone(&self.authority),
+        };
         let running = execute(&self.store, &place, &request, self.progress.clone(), self.cancel.clone());
         let run = tokio::time::timeout(PATIENCE, running).await.expect("the run ends in time").unwrap();
         (run, self.store.load_export(run).await.unwrap())
