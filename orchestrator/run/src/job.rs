@@ -17,6 +17,10 @@ use crate::ingest::Refused;
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between the start message and the start: covers the way to the farthest worker.
 const START_LEAD: Duration = Duration::from_millis(200);
+/// How long starting together is tried: longer than a worker may stay away.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Between two attempts, unless something happens.
+const START_RETRY: Duration = Duration::from_millis(250);
 /// From Stop to Finished: in-flight I/O is drained first.
 const STOP_GRACE: Duration = Duration::from_secs(20);
 /// Between two looks at the provider, and two ticks of the observer.
@@ -148,21 +152,27 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
         Ok(())
     }
 
+    /// Starts all workers together. One that is just gone or just away makes that fail; it is heard of, and the others are tried again.
     async fn start(&mut self) -> Result<(), Halt> {
-        if self.job.cancel.is_cancelled() {
-            self.cancel();
-        }
-        if self.stopping {
-            return Ok(());
-        }
-        let workers: Vec<String> = self.pending.iter().cloned().collect();
-        let names: Vec<&str> = workers.iter().map(String::as_str).collect();
-        if names.is_empty() {
-            return Ok(());
-        }
-        match self.deployment.fleet.start_all(self.job.id, &names, START_LEAD).await {
-            Ok(plan) => self.observer.started(&plan).await,
-            Err(error) => self.give_up(&format!("the workers could not be started together: {error}")).await,
+        let until = Instant::now() + START_TIMEOUT;
+        loop {
+            if self.job.cancel.is_cancelled() && !self.report.cancelled {
+                self.cancel();
+            }
+            if self.stopping || self.pending.is_empty() {
+                return Ok(());
+            }
+            let names: Vec<&str> = self.pending.iter().map(String::as_str).collect();
+            match self.deployment.fleet.start_all(self.job.id, &names, START_LEAD).await {
+                Ok(plan) => return self.observer.started(&plan).await,
+                Err(error) if Instant::now() >= until => {
+                    return self.give_up(&format!("the workers could not be started together: {error}")).await;
+                }
+                Err(_) => {
+                    self.deployment.report_exits().await?;
+                    self.step(Instant::now() + START_RETRY).await?;
+                }
+            }
         }
     }
 
