@@ -8,6 +8,7 @@ use crate::outcome::DeviceCounters;
 /// Readings at the start or the end of a window.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
+    /// No reading of a device is later.
     pub(crate) at_ns: u64,
     /// By disk; none for files.
     pub(crate) devices: Vec<Option<DeviceCounters>>,
@@ -18,9 +19,11 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn take(disks: &[Disk]) -> Self {
+        let devices = disks.iter().map(|disk| disk.device.and_then(device::counters)).collect();
         Self {
+            devices,
+            // After the devices' readings: a thread that was preempted between the two must not seem earlier than it was.
             at_ns: now_ns(),
-            devices: disks.iter().map(|disk| disk.device.and_then(device::counters)).collect(),
             io_wq_ns: device::io_wq_cpu_ns().unwrap_or(0),
             steal: device::steal_ticks(),
         }
