@@ -6,7 +6,7 @@ use every_message::{Values, orchestrator_messages, worker_messages};
 use proptest::prelude::*;
 use serde::Serialize;
 use worker_protocol::{
-    DecodeError, EncodeError, Finished, Hello, MAX_DISKS, MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, OrchestratorMessage,
+    DecodeError, EncodeError, Finished, Hello, MAX_DISKS, MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, Ops, OrchestratorMessage,
     PROTOCOL_VERSION, WorkerMessage, decode_from_orchestrator, decode_from_worker, encode, hello_version,
 };
 
@@ -79,6 +79,47 @@ fn unknown_fields_are_ignored() {
         decode_from_worker(&newer("clock_reply")),
         Ok(WorkerMessage::ClockReply(reply)) if (reply.probe, reply.worker_ns) == (6, 5)
     ));
+}
+
+/// A worker that was built before the engine told of flushes, io-wq and buffers is still understood.
+#[test]
+fn fields_that_an_older_worker_does_not_know_have_defaults() {
+    #[derive(Serialize)]
+    struct OlderDisk {
+        serial: &'static str,
+        ops: Ops,
+    }
+    #[derive(Serialize)]
+    struct OlderFinished {
+        r#type: &'static str,
+        job: u64,
+        started_worker_ns: u64,
+        ended_worker_ns: u64,
+        complete: bool,
+        disks: Vec<OlderDisk>,
+    }
+    let disks = vec![OlderDisk { serial: "d1", ops: Ops::default() }];
+    let older =
+        OlderFinished { r#type: "finished", job: 3, started_worker_ns: 1, ended_worker_ns: 2, complete: true, disks };
+    let Ok(WorkerMessage::Finished(finished)) = decode_from_worker(&encode(&older).unwrap()) else {
+        panic!("a Finished")
+    };
+    assert_eq!((finished.io_wq_cpu, finished.steal, finished.disks[0].flushes), (0.0, None, 0));
+    assert_eq!((finished.disks[0].device, finished.disks[0].pacing), (None, None));
+
+    #[derive(Serialize)]
+    struct OlderEngine {
+        threads: u32,
+    }
+    #[derive(Serialize)]
+    struct OlderReady {
+        r#type: &'static str,
+        job: u64,
+        engine: OlderEngine,
+    }
+    let older = OlderReady { r#type: "ready", job: 3, engine: OlderEngine { threads: 2 } };
+    let Ok(WorkerMessage::Ready(ready)) = decode_from_worker(&encode(&older).unwrap()) else { panic!("a Ready") };
+    assert_eq!((ready.engine.threads, ready.engine.buffer_bytes), (2, 0));
 }
 
 #[test]
