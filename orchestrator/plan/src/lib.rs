@@ -7,10 +7,13 @@ pub mod limits;
 mod model;
 mod problem;
 mod profiles;
+pub mod proxmox;
 mod read;
 mod render;
 mod schedule;
 pub mod size;
+mod target;
+mod target_proxmox;
 mod workload;
 mod yaml;
 

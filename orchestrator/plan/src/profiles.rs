@@ -44,7 +44,7 @@ const SHIPPED_PROFILES: &[(&str, &str)] = shipped![
 ];
 
 const EXAMPLES: &[(&str, &str)] =
-    shipped!["plans/demo", "plans/first-look", "plans/peak", "plans/published-hci", "plans/reference"];
+    shipped!["plans/demo", "plans/first-look", "plans/peak", "plans/proxmox", "plans/published-hci", "plans/reference"];
 
 /// The plan of the demo: two workers with two data disks each, two footprints, the five published profiles.
 pub const DEMO_PLAN: &str = include_str!("../../../profiles/plans/demo.yaml");
