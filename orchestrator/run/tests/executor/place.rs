@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use analysis::export::Export;
 use hypervisor::{
-    Bootstrap, BoxFuture, Breach, CreatedDisk, CreatedWorker, Deployment, Effect, Finding, Found, HostSample,
-    Hypervisor, HypervisorError, Image, Intent, Inventory, Journal, JournalEntry, LeftAlone, Observed, WorkerSpec,
-    WorkerState,
+    Bootstrap, BoxFuture, Breach, CreatedDisk, CreatedWorker, Deployment, Effect, Finding, HostSample, Hypervisor,
+    HypervisorError, Intent, Inventory, Journal, JournalEntry, LeftAlone, Observed, WorkerSpec, WorkerState,
 };
 use run::fleet::{Authority, CERTIFICATE_FILE};
 use run::{Place, Progress, Request, execute};
@@ -125,19 +124,6 @@ impl Hypervisor for InProcess {
         Box::pin(async { Ok(Inventory::default()) })
     }
 
-    fn place(&self, workers: u32) -> BoxFuture<'_, Result<Vec<Option<String>>, HypervisorError>> {
-        Box::pin(async move { Ok((0..workers).map(|_| None).collect()) })
-    }
-
-    fn upload_image<'a>(
-        &'a self,
-        _: &'a Image,
-        _: &'a [String],
-        _: &'a dyn Journal,
-    ) -> BoxFuture<'a, Result<Option<String>, HypervisorError>> {
-        Box::pin(async { Ok(None) })
-    }
-
     fn preflight<'a>(&'a self, _: &'a Deployment) -> BoxFuture<'a, Result<Vec<Finding>, HypervisorError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
@@ -192,29 +178,6 @@ impl Hypervisor for InProcess {
             }
             Ok(all)
         })
-    }
-
-    fn guard<'a>(&'a self, _: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn sample_hosts<'a>(
-        &'a self,
-        _: &'a [CreatedWorker],
-    ) -> BoxFuture<'a, Result<Option<HostSample>, HypervisorError>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn recover<'a>(
-        &'a self,
-        _: &'a [JournalEntry],
-        _: &'a dyn Journal,
-    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn find<'a>(&'a self, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>> {
-        Box::pin(async { Ok(Vec::new()) })
     }
 
     fn destroy<'a>(
