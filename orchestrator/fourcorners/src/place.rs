@@ -6,6 +6,7 @@ use hypervisor::Hypervisor;
 use hypervisor::local::Local;
 use hypervisor::vm::{LocalVm, Throttle, VmOptions};
 use plan::{Isolation, Target, TestPlan};
+use run::RunOptions;
 
 /// File name of the worker image.
 pub(crate) const IMAGE_NAME: &str = "fourcorners-worker.iso";
@@ -22,6 +23,12 @@ pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Box<dy
             machines(data_dir, &disk_dir, image.clone(), throttle.iter().map(limit).collect())
         }
     }
+}
+
+/// How a run is carried out there: where workers are machines that boot, a canary goes first.
+pub(crate) fn options(plan: &TestPlan) -> RunOptions {
+    let Target::Local(target) = &plan.target;
+    RunOptions { canary: matches!(target.isolation, Isolation::Vm { .. }), ..RunOptions::default() }
 }
 
 /// The provider that a run recorded in its environment when it began; none for one that this program does not know.

@@ -36,7 +36,8 @@ const IDLE_LIMIT: Duration = Duration::from_secs(120);
 const DEPLOYMENT: u32 = 0;
 
 /// Warning of a run that is a canary alone.
-const NO_FIGURES: &str = "This is a canary: one worker on each host was booted and removed again. Nothing was measured.";
+const NO_FIGURES: &str =
+    "This is a canary: one worker on each host was booted and removed again. Nothing was measured.";
 
 /// What became of a canary.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -284,8 +285,7 @@ impl<'p> Canary<'p> {
         cancel: &CancellationToken,
         report: &mut CanaryReport,
     ) -> Result<(), Halt> {
-        let fill =
-            Fill { block_bytes: WRITE_BLOCK_BYTES, outstanding_per_disk: WRITES_IN_FLIGHT, zero: false };
+        let fill = Fill { block_bytes: WRITE_BLOCK_BYTES, outstanding_per_disk: WRITES_IN_FLIGHT, zero: false };
         let verify = Verify { blocks_per_disk: READ_BLOCKS, block_bytes: READ_BLOCK_BYTES, zero: false };
         let steps = [(Link::Write, Work::Fill(fill)), (Link::ReadBack, Work::Verify(verify))];
         for (id, (link, work)) in (1..).zip(steps) {

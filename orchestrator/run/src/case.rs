@@ -8,8 +8,8 @@ use analysis::export::{HostLoad, StorageHealth};
 use hypervisor::{BoxFuture, HostSample};
 use jiff::{SignedDuration, Timestamp};
 use store::{
-    CaseId, CaseWindow, CaseWorker, NewCase, NewHostSample, Refusal, RunState, StoreError, WorkerReady, WorkerResult, WorkerSample,
-    WorkerStart,
+    CaseId, CaseWindow, CaseWorker, NewCase, NewHostSample, Refusal, RunState, StoreError, WorkerReady, WorkerResult,
+    WorkerSample, WorkerStart,
 };
 use worker_protocol::{EngineReport, Finished, Load, Sample, Work};
 

@@ -337,7 +337,8 @@ impl<'a> Deployment<'a> {
         let Some(known) = self.workers.iter_mut().find(|known| known.spec.name == worker) else { return Ok(()) };
         let before = known.spec.host.replace(host.to_owned());
         let before = before.map_or_else(String::new, |before| format!(" from {before}"));
-        let text = format!("worker {worker} was moved{before} to {host} during the run: figures of that time are disturbed");
+        let text =
+            format!("worker {worker} was moved{before} to {host} during the run: figures of that time are disturbed");
         self.store.add_run_warning(self.run, &text).await?;
         self.event(Level::Warning, &text).await
     }
@@ -398,9 +399,9 @@ async fn make(
     for warning in workers.iter().flat_map(|worker| &worker.warnings) {
         store.add_run_warning(run, warning).await?;
     }
-    let started = workers.iter().map(async |worker| {
-        (worker.spec.name.clone(), hypervisor.start_worker(worker, bootstrap, &journal).await)
-    });
+    let started = workers
+        .iter()
+        .map(async |worker| (worker.spec.name.clone(), hypervisor.start_worker(worker, bootstrap, &journal).await));
     all_of(Link::Start, wanted.patience, started).await?;
     Ok(workers)
 }

@@ -15,9 +15,9 @@ use crate::deployment::{Alike, Deployment, Patience, Wanted, fleet_name};
 use crate::fill::{NewBytes, Pass};
 use crate::fleet::Authority;
 use crate::halt::Halt;
+use crate::image::WorkerImage;
 use crate::journal::{self, RunJournal};
 use crate::tracker::Tracker;
-use crate::image::WorkerImage;
 use crate::watch::WatchTimes;
 use crate::{Progress, canary, case, environment, fill, seed};
 

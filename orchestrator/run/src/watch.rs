@@ -37,12 +37,7 @@ pub struct WatchTimes {
 
 impl Default for WatchTimes {
     fn default() -> Self {
-        Self {
-            observe: OBSERVE_INTERVAL,
-            guard: GUARD_INTERVAL,
-            blind: GUARD_BLIND_LIMIT,
-            hosts: HOST_SAMPLE_INTERVAL,
-        }
+        Self { observe: OBSERVE_INTERVAL, guard: GUARD_INTERVAL, blind: GUARD_BLIND_LIMIT, hosts: HOST_SAMPLE_INTERVAL }
     }
 }
 
@@ -135,12 +130,15 @@ impl<'a> Watch<'a> {
             };
             if blind.is_none() {
                 let seconds = self.times.blind.as_secs_f64();
-                let text = format!("the guard cannot look at the place ({why}); after {seconds} s of that the load stops");
+                let text =
+                    format!("the guard cannot look at the place ({why}); after {seconds} s of that the load stops");
                 self.tell(News::Watch(text)).await;
             }
             if Instant::now() >= limit {
                 let seconds = self.times.blind.as_secs_f64();
-                return self.harm(format!("blind: nobody could look for {seconds} s whether the load does harm: {why}")).await;
+                return self
+                    .harm(format!("blind: nobody could look for {seconds} s whether the load does harm: {why}"))
+                    .await;
             }
             blind = Some(why);
             sleep_until(limit.min(asked + self.times.guard)).await;
@@ -221,8 +219,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use hypervisor::{
-        Bootstrap, BoxFuture, Deployment, Finding, HypervisorError, Inventory, Journal, JournalEntry, LeftAlone, Observed,
-        StorageHealth, WorkerSpec,
+        Bootstrap, BoxFuture, Deployment, Finding, HypervisorError, Inventory, Journal, JournalEntry, LeftAlone,
+        Observed, StorageHealth, WorkerSpec,
     };
     use tokio::time::{Duration, Instant, timeout};
 
@@ -343,7 +341,9 @@ mod tests {
                 all.push((began.elapsed().as_secs(), news));
             }
         };
-        let watched = async { tokio::select! { never = watch.run() => match never {}, () = take => () } };
+        let watched = async {
+            tokio::select! { never = watch.run() => match never {}, () = take => () }
+        };
         let _ = timeout(Duration::from_secs(seconds), watched).await;
         all
     }
@@ -359,10 +359,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_guard_that_is_blind_for_a_while_says_so_and_sees_again() {
-        let place = Scripted { guard: vec![Ok(vec![]), Err("no route"), Err("no route"), Ok(vec![])], ..Scripted::default() };
+        let place =
+            Scripted { guard: vec![Ok(vec![]), Err("no route"), Err("no route"), Ok(vec![])], ..Scripted::default() };
         let said = news(&place, 300).await;
         assert_eq!(said.len(), 2, "{said:?}");
-        assert!(matches!(&said[0], (10, News::Watch(text)) if text.contains("no route") && text.contains("60 s")), "{said:?}");
+        assert!(
+            matches!(&said[0], (10, News::Watch(text)) if text.contains("no route") && text.contains("60 s")),
+            "{said:?}"
+        );
         assert!(matches!(&said[1], (30, News::Watch(text)) if text.contains("again")), "{said:?}");
     }
 
@@ -370,7 +374,10 @@ mod tests {
     async fn a_guard_that_stays_blind_stops_the_load_at_its_limit() {
         let place = Scripted { guard: vec![Ok(vec![]), Err("no route")], ..Scripted::default() };
         let said = news(&place, 300).await;
-        assert!(matches!(&said[1], (60, News::Harm(why)) if why.contains("60 s") && why.contains("no route")), "{said:?}");
+        assert!(
+            matches!(&said[1], (60, News::Harm(why)) if why.contains("60 s") && why.contains("no route")),
+            "{said:?}"
+        );
         // A call that never returns is no excuse.
         let place = Scripted { hangs_at: Some(1), guard: vec![Ok(vec![])], ..Scripted::default() };
         let said = news(&place, 300).await;
