@@ -101,9 +101,9 @@ impl Site {
 }
 
 async fn execute(data_dir: &Path, request: Request, after: &AfterArgs) -> anyhow::Result<ExitCode> {
+    let site = Site::open(data_dir, &request).await?;
     // Before hours of load, not after them.
     let listener = if after.serve { Some(serve::bind(after.listen).await?) } else { None };
-    let site = Site::open(data_dir, &request).await?;
     let (store, place) = (&site.store, site.place());
     let interrupts = Interrupts::listen()?;
     let (progress, watched) = watch::channel(Progress::default());

@@ -25,10 +25,13 @@ pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Box<dy
     }
 }
 
-/// How a run is carried out there: where workers are machines that boot, a canary goes first.
+/// How a run is carried out there. A canary goes first where workers are machines on other hosts; of this machine alone it would say
+/// nothing that the first worker does not, so it is left to `check --boot`.
 pub(crate) fn options(plan: &TestPlan) -> RunOptions {
-    let Target::Local(target) = &plan.target;
-    RunOptions { canary: matches!(target.isolation, Isolation::Vm { .. }), ..RunOptions::default() }
+    let canary = match &plan.target {
+        Target::Local(_) => false,
+    };
+    RunOptions { canary, ..RunOptions::default() }
 }
 
 /// The provider that a run recorded in its environment when it began; none for one that this program does not know.

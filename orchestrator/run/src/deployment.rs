@@ -232,6 +232,7 @@ impl<'a> Deployment<'a> {
 
     async fn enrol(&mut self, cancel: &CancellationToken) -> Result<(), Undeployed> {
         self.store.set_run_state(self.run, RunState::Enrolling).await?;
+        let mut ended = BTreeSet::new();
         let enrolled = {
             let waiting = self.fleet.wait_enrolled(ENROL_TIMEOUT);
             tokio::pin!(waiting);
@@ -239,20 +240,21 @@ impl<'a> Deployment<'a> {
                 tokio::select! {
                     enrolled = &mut waiting => break enrolled,
                     () = cancel.cancelled() => return Err(Halt::Cancelled.into()),
-                    () = tokio::time::sleep(self.watch.observe) => self.lose_the_ended().await,
+                    () = tokio::time::sleep(self.watch.observe) => self.lose_the_ended(&mut ended).await,
                 }
             }
         };
-        self.enrolled = enrolled.map_err(|error| not_enrolled(&error))?;
+        self.enrolled = enrolled.map_err(|error| not_enrolled(&error, &ended))?;
         Ok(())
     }
 
     /// A worker whose process or machine has ended is not waited for. A place that does not tell is no reason to give up.
-    async fn lose_the_ended(&self) {
+    async fn lose_the_ended(&self, ended: &mut BTreeSet<String>) {
         match self.place.hypervisor.observe(&self.workers).await {
             Ok(observed) => {
                 for (worker, observed) in self.workers.iter().zip(observed) {
                     if let WorkerState::Ended(why) = observed.state {
+                        ended.insert(worker.spec.name.clone());
                         // Ends the wait: a lost worker is hopeless.
                         let _ = self.fleet.worker_exited(&worker.spec.name, why).await;
                     }
@@ -429,9 +431,11 @@ async fn all_of<T>(
     if broken.is_empty() { Ok(done.into_values().collect()) } else { Err(Undeployed::broken(broken)) }
 }
 
-fn not_enrolled(error: &EnrolError) -> Undeployed {
+/// `ended` are those whose process or machine has ended.
+fn not_enrolled(error: &EnrolError, ended: &BTreeSet<String>) -> Undeployed {
     let one = |missing: &crate::fleet::Missing| {
         let (link, cause) = match &missing.why {
+            Some(why) if ended.contains(&missing.worker) => (Link::Reach, why.clone()),
             Some(why) => (Link::Recognise, why.clone()),
             None => (
                 Link::Reach,
