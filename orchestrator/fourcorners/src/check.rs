@@ -8,7 +8,7 @@ use plan::{FillRate, TestPlan};
 use serde_json::json;
 
 use crate::cli::CheckArgs;
-use crate::{output, place, plan_file};
+use crate::{execute, output, place, plan_file};
 
 pub(crate) async fn check(data_dir: &Path, args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let file = match plan_file::read(&args.plan)? {
@@ -24,15 +24,20 @@ pub(crate) async fn check(data_dir: &Path, args: &CheckArgs) -> anyhow::Result<E
     };
     let schedule = plan::schedule(&file.plan, FillRate::assumed());
     let findings = findings(data_dir, &file.plan).await?;
-    let text = if args.output.json {
-        json!({ "valid": true, "plan": file.plan, "schedule": schedule, "findings": findings }).to_string()
-    } else {
-        let findings = findings.iter().map(as_text);
-        std::iter::once(schedule.render(&file.plan)).chain(findings).collect::<Vec<_>>().join("\n")
-    };
-    output::result(&format!("{text}\n"))?;
     let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);
-    Ok(if blocked { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let mut text = std::iter::once(schedule.render(&file.plan)).chain(findings.iter().map(as_text)).collect::<Vec<_>>();
+    let mut answer = json!({ "valid": true, "plan": file.plan, "schedule": schedule, "findings": findings });
+    let mut sound = !blocked;
+    if args.boot && !blocked {
+        let request = execute::request(file.plan, file.yaml);
+        let report = execute::canary(data_dir, &request).await?;
+        sound = report.failure().is_none();
+        text.extend(report.lines());
+        answer["canary"] = json!(report);
+    }
+    let text = if args.output.json { answer.to_string() } else { text.join("\n") };
+    output::result(&format!("{text}\n"))?;
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What the place of the workers says to the plan; nothing is changed.

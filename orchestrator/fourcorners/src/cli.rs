@@ -68,6 +68,9 @@ pub(crate) struct AfterArgs {
 pub(crate) struct CheckArgs {
     /// The plan (YAML)
     pub(crate) plan: PathBuf,
+    /// Also boot a canary: one worker on each host in use, with one disk of 1 GiB that is written and read back; all of it is removed again
+    #[arg(long)]
+    pub(crate) boot: bool,
     #[command(flatten)]
     pub(crate) output: JsonArgs,
 }

@@ -6,6 +6,7 @@ use hypervisor::Hypervisor;
 use hypervisor::local::Local;
 use hypervisor::vm::{LocalVm, Throttle, VmOptions};
 use plan::{Isolation, Target, TestPlan};
+use run::RunOptions;
 
 /// File name of the worker image.
 pub(crate) const IMAGE_NAME: &str = "fourcorners-worker.iso";
@@ -22,6 +23,15 @@ pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Box<dy
             machines(data_dir, &disk_dir, image.clone(), throttle.iter().map(limit).collect())
         }
     }
+}
+
+/// How a run is carried out there. A canary goes first where workers are machines on other hosts; of this machine alone it would say
+/// nothing that the first worker does not, so it is left to `check --boot`.
+pub(crate) fn options(plan: &TestPlan) -> RunOptions {
+    let canary = match &plan.target {
+        Target::Local(_) => false,
+    };
+    RunOptions { canary, ..RunOptions::default() }
 }
 
 /// The provider that a run recorded in its environment when it began; none for one that this program does not know.

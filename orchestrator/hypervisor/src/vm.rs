@@ -22,8 +22,8 @@ pub use qemu::Throttle;
 
 use crate::local::{self, disks};
 use crate::{
-    Bootstrap, BoxFuture, Breach, CreatedWorker, Deployment, Finding, Found, HostSample, Hypervisor, HypervisorError,
-    Image, Inventory, Journal, JournalEntry, LeftAlone, Observed, Severity, WorkerSpec,
+    Bootstrap, BoxFuture, CreatedWorker, Deployment, Finding, Hypervisor, HypervisorError, Inventory, Journal,
+    JournalEntry, LeftAlone, Observed, Severity, WorkerSpec,
 };
 use machines::Machines;
 
@@ -240,21 +240,6 @@ impl Hypervisor for LocalVm {
         })
     }
 
-    fn place(&self, workers: u32) -> BoxFuture<'_, Result<Vec<Option<String>>, HypervisorError>> {
-        Box::pin(async move { Ok((0..workers).map(|_| None).collect()) })
-    }
-
-    /// Nothing to bring: the provider makes a fleet's image itself when its first worker starts, since a VM reaches this machine at
-    /// another address than others do.
-    fn upload_image<'a>(
-        &'a self,
-        _image: &'a Image,
-        _hosts: &'a [String],
-        _journal: &'a dyn Journal,
-    ) -> BoxFuture<'a, Result<Option<String>, HypervisorError>> {
-        Box::pin(async move { Ok(None) })
-    }
-
     fn create_worker<'a>(
         &'a self,
         spec: &'a WorkerSpec,
@@ -295,27 +280,6 @@ impl Hypervisor for LocalVm {
         })
     }
 
-    /// The data disks' space was checked before; what else goes wrong shows as the workers' I/O errors.
-    fn guard<'a>(&'a self, _workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>> {
-        Box::pin(async move { Ok(Vec::new()) })
-    }
-
-    fn sample_hosts<'a>(
-        &'a self,
-        _workers: &'a [CreatedWorker],
-    ) -> BoxFuture<'a, Result<Option<HostSample>, HypervisorError>> {
-        Box::pin(async move { Ok(None) })
-    }
-
-    /// VMs end with their orchestrator, so that none is ever taken back.
-    fn recover<'a>(
-        &'a self,
-        _recorded: &'a [JournalEntry],
-        _journal: &'a dyn Journal,
-    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
-        Box::pin(async move { Ok(Vec::new()) })
-    }
-
     fn destroy<'a>(
         &'a self,
         recorded: &'a [JournalEntry],
@@ -325,11 +289,6 @@ impl Hypervisor for LocalVm {
             self.machines.stop_recorded(recorded, journal).await?;
             disks::delete_recorded(&self.options.disk_dir, recorded, journal).await
         })
-    }
-
-    /// Files carry no mark: only the journal knows them.
-    fn find<'a>(&'a self, _fleet: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>> {
-        Box::pin(async move { Ok(Vec::new()) })
     }
 
     fn describe(&self) -> BoxFuture<'_, serde_json::Value> {

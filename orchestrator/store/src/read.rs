@@ -106,6 +106,14 @@ impl Store {
         self.named("reading the journal", self.journal(sql::OPEN_INTENTS, run).await)
     }
 
+    /// All journalled calls of a run, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`] where they cannot be read.
+    pub async fn journal_entries(&self, run: RunId) -> Result<Vec<JournalEntry>, StoreError> {
+        self.named("reading the journal", self.journal(sql::ALL_INTENTS, run).await)
+    }
+
     /// Creations of a run that had their effect and whose object was not destroyed since, in order.
     ///
     /// # Errors
@@ -172,6 +180,8 @@ struct RunRow {
     finished: Option<String>,
     cases: u32,
     complete_cases: u32,
+    /// None in a plan without lists of footprints and workloads.
+    planned_cases: Option<u32>,
 }
 
 impl RunRow {
@@ -186,6 +196,7 @@ impl RunRow {
             reason: self.reason,
             cases: self.cases,
             complete_cases: self.complete_cases,
+            planned_cases: self.planned_cases.unwrap_or(self.cases),
         })
     }
 }

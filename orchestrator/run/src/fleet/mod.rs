@@ -91,6 +91,14 @@ impl Fleet {
         Ok((Self { shared, address, urls: addresses::urls(address, &own) }, events))
     }
 
+    /// What workers of a fleet on `listener` will dial, as [`urls`](Self::urls): known before there is a fleet.
+    ///
+    /// # Errors
+    /// Where the listener has no address, or the system does not tell this machine's.
+    pub fn urls_of(listener: &TcpListener) -> io::Result<Vec<String>> {
+        Ok(addresses::urls(listener.local_addr()?, &addresses::of_this_machine()?))
+    }
+
     /// Where workers dial.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

@@ -76,8 +76,8 @@ async fn a_database_of_a_newer_version_is_refused_and_left_alone() {
     let before = std::fs::read(&file).unwrap();
     let data_dir = DataDir::new(bench.dir.path());
     for error in [Store::open(&data_dir).await.unwrap_err(), Store::open_read_only(&data_dir).await.unwrap_err()] {
-        assert!(matches!(error, StoreError::NewerVersion { found: 99, known: 2, .. }), "{error}");
-        assert!(error.to_string().contains("schema version 99, this program knows up to 2"), "{error}");
+        assert!(matches!(error, StoreError::NewerVersion { found: 99, known: 3, .. }), "{error}");
+        assert!(error.to_string().contains("schema version 99, this program knows up to 3"), "{error}");
     }
     assert_eq!(std::fs::read(&file).unwrap(), before);
 }

@@ -6,6 +6,7 @@ use analysis::export::{Case, Op, Ops};
 
 use super::charts::{self, island};
 use super::figures::{OpFigures, listed_ops, op_figures, op_named};
+use super::hosts::{self, HostRow, StorageRow};
 use super::incidents::{self, IncidentRow};
 use super::profile::profile;
 use super::view::{Source, case_anchor, workload_anchor};
@@ -32,6 +33,11 @@ pub(crate) struct CaseSection {
     pub(crate) generator: Option<String>,
     /// Disks with errors, stalls, or counters that disagree.
     pub(crate) incidents: Vec<IncidentRow>,
+    /// The place's hosts during the case; none where it cannot tell.
+    pub(crate) hosts: Vec<HostRow>,
+    pub(crate) storage: Vec<StorageRow>,
+    /// Samples that hosts and storage are told from.
+    pub(crate) host_samples: usize,
     /// Disks that were reported.
     pub(crate) disks: usize,
     pub(crate) timeline: Option<String>,
@@ -91,6 +97,9 @@ fn case_section(source: &Source<'_>, index: usize, case: &Case) -> Result<CaseSe
         pacing: incidents::pacing(case),
         generator: incidents::generator(case),
         incidents: incidents::incidents(case),
+        hosts: hosts::hosts(case),
+        storage: hosts::storage(case),
+        host_samples: case.hosts.len(),
         disks: case.per_disk.len(),
         timeline: timeline.map(|timeline| island(&charts::Chart::Timeline(Box::new(timeline)))).transpose()?,
         timeline_caption,
