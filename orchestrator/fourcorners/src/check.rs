@@ -25,12 +25,13 @@ pub(crate) async fn check(data_dir: &Path, args: &CheckArgs) -> anyhow::Result<E
     let schedule = plan::schedule(&file.plan, FillRate::assumed());
     let findings = findings(data_dir, &file.plan).await?;
     let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);
-    let mut text = std::iter::once(schedule.render(&file.plan)).chain(findings.iter().map(as_text)).collect::<Vec<_>>();
+    let mut text =
+        std::iter::once(schedule.render(&file.plan)).chain(findings.iter().map(output::finding)).collect::<Vec<_>>();
     let mut answer = json!({ "valid": true, "plan": file.plan, "schedule": schedule, "findings": findings });
     let mut sound = !blocked;
     if args.boot && !blocked {
         let request = execute::request(file.plan, file.yaml);
-        let report = execute::canary(data_dir, &request).await?;
+        let report = execute::canary(data_dir, &request, &args.workers).await?;
         sound = report.failure().is_none();
         text.extend(report.lines());
         answer["canary"] = json!(report);
@@ -50,13 +51,4 @@ async fn findings(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Vec<Findin
         memory_bytes: plan.workers.memory_bytes,
     };
     Ok(place::of_plan(data_dir, plan)?.preflight(&deployment).await?)
-}
-
-fn as_text(finding: &Finding) -> String {
-    let weight = match finding.severity {
-        Severity::Blocker => "blocker",
-        Severity::Warning => "warning",
-        Severity::Note => "note",
-    };
-    format!("{weight}: {}\n    what to do: {}", finding.message, finding.remedy)
 }

@@ -1,6 +1,5 @@
 //! `demo` and `run`: a plan from its start to its report.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,15 +9,16 @@ use anyhow::Context;
 use hypervisor::Hypervisor;
 use plan::Profiles;
 use run::fleet::Authority;
-use run::{CanaryReport, Place, Progress, Request};
+use run::{CanaryReport, Place, Progress, Request, WorkerImage};
 use store::{DataDir, DataDirLock, RunId, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::AfterArgs;
+use crate::cli::{AfterArgs, RunArgs, WorkerArgs};
 use crate::interrupt::Interrupts;
+use crate::place::Listening;
 use crate::{CANCELLED, NOT_COMPLETE, output, place, plan_file, progress, recover, serve, table};
 
 const CANCELLING: &str =
@@ -27,12 +27,12 @@ const CANCELLING: &str =
 pub(crate) async fn demo(data_dir: &Path, after: &AfterArgs) -> anyhow::Result<ExitCode> {
     let yaml = plan::DEMO_PLAN.to_owned();
     let plan = plan::parse("the built-in demo plan", &yaml, &Profiles::shipped())?;
-    execute(data_dir, request(plan, yaml), after).await
+    execute(data_dir, request(plan, yaml), &WorkerArgs::default(), after).await
 }
 
-pub(crate) async fn run(data_dir: &Path, path: &Path, after: &AfterArgs) -> anyhow::Result<ExitCode> {
-    match plan_file::read(path)? {
-        Ok(file) => execute(data_dir, request(file.plan, file.yaml), after).await,
+pub(crate) async fn run(data_dir: &Path, args: &RunArgs) -> anyhow::Result<ExitCode> {
+    match plan_file::read(&args.plan)? {
+        Ok(file) => execute(data_dir, request(file.plan, file.yaml), &args.workers, &args.after).await,
         Err(errors) => {
             plan_file::show_errors(&errors);
             Ok(ExitCode::FAILURE)
@@ -47,8 +47,8 @@ pub(crate) fn request(plan: plan::TestPlan, plan_yaml: String) -> Request {
 }
 
 /// Boots one worker on each host that the plan would use, and removes it.
-pub(crate) async fn canary(data_dir: &Path, request: &Request) -> anyhow::Result<CanaryReport> {
-    let site = Site::open(data_dir, request).await?;
+pub(crate) async fn canary(data_dir: &Path, request: &Request, workers: &WorkerArgs) -> anyhow::Result<CanaryReport> {
+    let site = Site::open(data_dir, request, workers).await?;
     let mut interrupts = Interrupts::listen()?;
     let (progress, watched) = watch::channel(Progress::default());
     let cancel = CancellationToken::new();
@@ -73,35 +73,43 @@ struct Site {
     store: Store,
     hypervisor: Box<dyn Hypervisor>,
     authority: Arc<Authority>,
+    listening: Listening,
+    image: Option<WorkerImage>,
     _lock: DataDirLock,
 }
 
 impl Site {
     /// What an earlier orchestrator left is removed first.
-    async fn open(data_dir: &Path, request: &Request) -> anyhow::Result<Self> {
+    async fn open(data_dir: &Path, request: &Request, workers: &WorkerArgs) -> anyhow::Result<Self> {
+        let listening = place::listening(&request.plan, workers)?;
         let dir = DataDir::new(data_dir);
         let lock = dir.lock()?;
         let store = Store::open(&dir).await?;
         let authority = Arc::new(Authority::open(&data_dir.join("tls"))?);
         let hypervisor = place::of_plan(data_dir, &request.plan)?;
         recover::recover(data_dir, &store).await?;
-        Ok(Self { store, hypervisor, authority, _lock: lock })
+        let image = place::image(&request.plan);
+        Ok(Self { store, hypervisor, authority, listening, image, _lock: lock })
     }
 
     fn place(&self) -> Place<'_> {
-        // Local workers dial loopback; port 0 is any free one.
-        let worker_address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Place {
             hypervisor: self.hypervisor.as_ref(),
-            worker_address,
+            worker_address: self.listening.address,
+            told: self.listening.told.clone(),
             authority: Arc::clone(&self.authority),
-            image: None,
+            image: self.image.clone(),
         }
     }
 }
 
-async fn execute(data_dir: &Path, request: Request, after: &AfterArgs) -> anyhow::Result<ExitCode> {
-    let site = Site::open(data_dir, &request).await?;
+async fn execute(
+    data_dir: &Path,
+    request: Request,
+    workers: &WorkerArgs,
+    after: &AfterArgs,
+) -> anyhow::Result<ExitCode> {
+    let site = Site::open(data_dir, &request, workers).await?;
     // Before hours of load, not after them.
     let listener = if after.serve { Some(serve::bind(after.listen).await?) } else { None };
     let (store, place) = (&site.store, site.place());

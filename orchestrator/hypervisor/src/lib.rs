@@ -51,6 +51,11 @@ pub trait Hypervisor: Send + Sync {
         Box::pin(async { Ok(None) })
     }
 
+    /// Address of the network card that a worker will have (`02:AB:…`), where that is known before it is created.
+    fn mac_of(&self, _spec: &WorkerSpec) -> Option<String> {
+        None
+    }
+
     /// Creates one worker with its data disks, not yet running, and reads back the disks' exact sizes.
     fn create_worker<'a>(
         &'a self,

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::decode::{Name, Rule};
+use crate::limits;
+
 /// Workers are VMs of a Proxmox VE cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProxmoxTarget {
@@ -211,4 +214,10 @@ impl Default for Guard {
 pub enum OnRestart {
     /// Ends it as failed, keeps what was measured, and removes its workers.
     Teardown,
+}
+
+/// Whether a saved connection may have this name.
+#[must_use]
+pub fn is_connection_name(name: &str) -> bool {
+    Name(limits::CONNECTION_NAME_CHARS).read(name).is_ok()
 }

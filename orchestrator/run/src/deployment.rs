@@ -167,7 +167,7 @@ impl Door {
         };
         let listener = TcpListener::bind(place.worker_address).await.map_err(failed)?;
         let bootstrap = Bootstrap {
-            urls: Fleet::urls_of(&listener).map_err(failed)?,
+            urls: Fleet::urls_of(&listener, &place.told).map_err(failed)?,
             ca_sha256: place.authority.fingerprint().to_string(),
             token: uuid::Uuid::new_v4().simple().to_string(),
         };
@@ -390,9 +390,7 @@ async fn make(
     let hypervisor = place.hypervisor;
     let mut specs = wanted.specs.clone();
     if let Some(image) = &place.image {
-        let hosts: BTreeSet<String> = specs.iter().filter_map(|spec| spec.host.clone()).collect();
-        let hosts: Vec<String> = hosts.into_iter().collect();
-        let brought = image::bring(hypervisor, image, (&wanted.fleet, &hosts), bootstrap, &journal).await;
+        let brought = image::bring(hypervisor, image, (&wanted.fleet, &specs), bootstrap, &journal).await;
         let name = brought.map_err(|cause| Undeployed::at(Link::Image, cause))?;
         specs.iter_mut().for_each(|spec| spec.image.clone_from(&name));
     }

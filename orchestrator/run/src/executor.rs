@@ -28,6 +28,9 @@ pub struct Place<'a> {
     /// Where the orchestrator listens for workers, over TLS alone: an unspecified address means all of this machine's, port 0 any free
     /// port.
     pub worker_address: SocketAddr,
+    /// Where workers are told to dial, in turn, where that is not simply where the orchestrator listens: behind a translated address, or
+    /// on one network of many. Port 0 is the listener's. All addresses that it listens at where empty.
+    pub told: Vec<SocketAddr>,
     /// Whose certificate the workers pin.
     pub authority: Arc<Authority>,
     /// The image that is made personal for each fleet and brought to the hosts; none where workers boot nothing, or the place makes

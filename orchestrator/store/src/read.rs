@@ -44,6 +44,21 @@ impl Store {
         self.named("reading a run", read.await)
     }
 
+    /// What reproduces a run, by name, as it was recorded.
+    ///
+    /// # Errors
+    /// [`StoreError`] where there is no such run, or it cannot be read.
+    pub async fn environment(&self, run: RunId) -> Result<serde_json::Value, StoreError> {
+        let read = async {
+            let text: Option<String> = sqlx::query_scalar(sql::SELECT_ENVIRONMENT)
+                .bind(run.to_string())
+                .fetch_optional(&self.inner.readers)
+                .await?;
+            from_json(&text.ok_or_else(|| Fault::absent("run", run))?, "the environment")
+        };
+        self.named("reading the environment", read.await)
+    }
+
     /// Runs that an orchestrator left without an end, oldest first: what recovery starts from.
     ///
     /// # Errors

@@ -23,6 +23,7 @@ statements! {
     UPDATE_RUN_STATE = "UPDATE runs SET state = ?2 WHERE id = ?1";
     INSERT_TRANSITION = "INSERT INTO run_transitions (run_id, state, at) VALUES (?1, ?2, ?3)";
     UPDATE_RUN_END = "UPDATE runs SET finished = ?2, complete = ?3, reason = ?4 WHERE id = ?1";
+    SELECT_ENVIRONMENT = "SELECT environment_json FROM runs WHERE id = ?1";
     UPDATE_ENVIRONMENT = "UPDATE runs SET environment_json = ?2 WHERE id = ?1";
     APPEND_RUN_WARNING = "UPDATE runs SET warnings_json = json_insert(warnings_json, '$[#]', ?2) WHERE id = ?1 \
         AND NOT EXISTS (SELECT 1 FROM json_each(warnings_json) WHERE value = ?2)";

@@ -91,12 +91,17 @@ impl Fleet {
         Ok((Self { shared, address, urls: addresses::urls(address, &own) }, events))
     }
 
-    /// What workers of a fleet on `listener` will dial, as [`urls`](Self::urls): known before there is a fleet.
+    /// What workers of a fleet on `listener` will dial, known before there is a fleet: as [`urls`](Self::urls), or the addresses in `told`
+    /// where there are any.
     ///
     /// # Errors
     /// Where the listener has no address, or the system does not tell this machine's.
-    pub fn urls_of(listener: &TcpListener) -> io::Result<Vec<String>> {
-        Ok(addresses::urls(listener.local_addr()?, &addresses::of_this_machine()?))
+    pub fn urls_of(listener: &TcpListener, told: &[SocketAddr]) -> io::Result<Vec<String>> {
+        let listening = listener.local_addr()?;
+        match told {
+            [] => Ok(addresses::urls(listening, &addresses::of_this_machine()?)),
+            told => Ok(addresses::told_urls(listening, told)),
+        }
     }
 
     /// Where workers dial.

@@ -296,6 +296,7 @@ impl Bench {
         Place {
             hypervisor: &self.place,
             worker_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            told: Vec::new(),
             authority: Arc::clone(&self.authority),
             image: None,
         }
