@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use hypervisor::{Bootstrap, CreatedWorker, DiskSpec, Hypervisor, HypervisorError, WorkerSpec, WorkerState};
+use hypervisor::{Bootstrap, BoxFuture, CreatedWorker, DiskSpec, HypervisorError, WorkerSpec, WorkerState};
 use serde::Serialize;
 use store::{Level, NewWorker, RunId, RunState, Store, StoreError};
 use tokio::net::TcpListener;
@@ -394,28 +394,27 @@ async fn make(
         let name = brought.map_err(|cause| Undeployed::at(Link::Image, cause))?;
         specs.iter_mut().for_each(|spec| spec.image.clone_from(&name));
     }
-    let created = specs.iter().map(async |spec| (spec.name.clone(), hypervisor.create_worker(spec, &journal).await));
-    let workers = all_of(Link::Create, wanted.patience, created).await?;
+    let creating = specs.iter().map(|spec| (spec.name.clone(), hypervisor.create_worker(spec, &journal)));
+    let workers = all_of(Link::Create, wanted.patience, creating.collect()).await?;
     for warning in workers.iter().flat_map(|worker| &worker.warnings) {
         store.add_run_warning(run, warning).await?;
     }
-    let started = workers
-        .iter()
-        .map(async |worker| (worker.spec.name.clone(), hypervisor.start_worker(worker, bootstrap, &journal).await));
-    all_of(Link::Start, wanted.patience, started).await?;
+    let starting = workers.iter().map(|one| (one.spec.name.clone(), hypervisor.start_worker(one, bootstrap, &journal)));
+    all_of(Link::Start, wanted.patience, starting.collect()).await?;
     Ok(workers)
 }
 
-/// Takes one step for all workers at a time; answers in their order.
+/// Takes one step, named by its worker, for all at a time; answers in their order.
 async fn all_of<T>(
     link: Link,
     patience: Patience,
-    steps: impl Iterator<Item = impl Future<Output = (String, Result<T, HypervisorError>)>>,
+    steps: Vec<(String, BoxFuture<'_, Result<T, HypervisorError>>)>,
 ) -> Result<Vec<T>, Undeployed> {
-    let numbered = steps.enumerate().map(async |(number, step)| (number, step.await));
-    let mut steps: FuturesUnordered<_> = numbered.collect();
+    let numbered = (0..steps.len()).zip(steps);
+    let mut steps: FuturesUnordered<_> =
+        numbered.map(|(number, (worker, step))| async move { (number, worker, step.await) }).collect();
     let (mut done, mut broken) = (BTreeMap::new(), Vec::new());
-    while let Some((number, (worker, result))) = steps.next().await {
+    while let Some((number, worker, result)) = steps.next().await {
         match result {
             Ok(value) => {
                 done.insert(number, value);

@@ -220,9 +220,9 @@ mod tests {
 
     use hypervisor::{
         Bootstrap, BoxFuture, Deployment, Finding, HypervisorError, Inventory, Journal, JournalEntry, LeftAlone,
-        Observed, StorageHealth, WorkerSpec,
+        Observed, WorkerSpec,
     };
-    use tokio::time::{Duration, Instant, timeout};
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -329,62 +329,78 @@ mod tests {
         Observed { state, host: Some(host.into()) }
     }
 
-    /// The news of so many seconds, each with the second at which it came. Time is the test's.
-    async fn news(place: &Scripted, seconds: u64) -> Vec<(u64, News)> {
+    /// Quick looks: the order of the news is what is looked at.
+    const QUICK: WatchTimes = WatchTimes {
+        observe: Duration::from_millis(10),
+        guard: Duration::from_millis(20),
+        blind: Duration::from_millis(500),
+        hosts: Duration::from_millis(10),
+    };
+
+    /// The first news, at most so many, and whatever comes within a while after them.
+    async fn news(place: &Scripted, times: WatchTimes, count: usize) -> Vec<News> {
         let (sender, mut receiver) = mpsc::channel(MAX_NEWS);
         let workers = vec![worker("w1", "pve1"), worker("w2", "pve2")];
-        let watch = Watch::new(place, workers, WatchTimes::default(), true, sender);
-        let began = Instant::now();
+        let watch = Watch::new(place, workers, times, true, sender);
         let mut all = Vec::new();
         let take = async {
-            while let Some(news) = receiver.recv().await {
-                all.push((began.elapsed().as_secs(), news));
+            while all.len() < count {
+                all.extend(timeout(Duration::from_secs(60), receiver.recv()).await.expect("news in time"));
+            }
+            while let Ok(Some(more)) = timeout(Duration::from_millis(300), receiver.recv()).await {
+                all.push(more);
             }
         };
-        let watched = async {
-            tokio::select! { never = watch.run() => match never {}, () = take => () }
-        };
-        let _ = timeout(Duration::from_secs(seconds), watched).await;
+        tokio::select! { never = watch.run() => match never {}, () = take => () }
         all
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_breach_is_said_within_the_guards_interval_and_once() {
+    #[tokio::test]
+    async fn a_breach_is_said_once_and_nothing_is_asked_after_it() {
         let place = Scripted { guard: vec![Ok(vec![]), Ok(vec!["min_free_percent", "quorum"])], ..Scripted::default() };
-        let said = news(&place, 120).await;
-        let words = "min_free_percent: beyond it; quorum: beyond it";
-        assert_eq!(said, [(10, News::Harm(words.into()))]);
-        assert_eq!(place.looks.load(Ordering::Relaxed), 2, "nothing is asked after the load is over");
+        let said = news(&place, QUICK, 1).await;
+        assert_eq!(said, [News::Harm("min_free_percent: beyond it; quorum: beyond it".into())]);
+        assert_eq!(place.looks.load(Ordering::Relaxed), 2);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[test]
+    fn a_breach_is_found_in_time() {
+        // With an answer within 5 s.
+        assert!(GUARD_INTERVAL + Duration::from_secs(5) <= Duration::from_secs(15));
+        let times = WatchTimes::default();
+        assert_eq!((times.guard, times.blind, times.hosts), (GUARD_INTERVAL, GUARD_BLIND_LIMIT, HOST_SAMPLE_INTERVAL));
+    }
+
+    #[tokio::test]
     async fn a_guard_that_is_blind_for_a_while_says_so_and_sees_again() {
-        let place =
-            Scripted { guard: vec![Ok(vec![]), Err("no route"), Err("no route"), Ok(vec![])], ..Scripted::default() };
-        let said = news(&place, 300).await;
+        let guard = vec![Ok(vec![]), Err("no route"), Err("no route"), Ok(vec![])];
+        let place = Scripted { guard, ..Scripted::default() };
+        // So that a machine that is busy does not make it a breach.
+        let patient = WatchTimes { blind: Duration::from_secs(60), ..QUICK };
+        let said = news(&place, patient, 2).await;
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(
-            matches!(&said[0], (10, News::Watch(text)) if text.contains("no route") && text.contains("60 s")),
+            matches!(&said[0], News::Watch(text) if text.contains("no route") && text.contains("60 s")),
             "{said:?}"
         );
-        assert!(matches!(&said[1], (30, News::Watch(text)) if text.contains("again")), "{said:?}");
+        assert!(matches!(&said[1], News::Watch(text) if text.contains("again")), "{said:?}");
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_guard_that_stays_blind_stops_the_load_at_its_limit() {
         let place = Scripted { guard: vec![Ok(vec![]), Err("no route")], ..Scripted::default() };
-        let said = news(&place, 300).await;
-        assert!(
-            matches!(&said[1], (60, News::Harm(why)) if why.contains("60 s") && why.contains("no route")),
-            "{said:?}"
-        );
+        let began = Instant::now();
+        let said = news(&place, QUICK, 2).await;
+        let why = "blind: nobody could look for 0.5 s whether the load does harm: no route";
+        assert_eq!((said.len(), &said[1]), (2, &News::Harm(why.into())), "{said:?}");
+        assert!(began.elapsed() >= QUICK.blind, "not before its limit");
         // A call that never returns is no excuse.
         let place = Scripted { hangs_at: Some(1), guard: vec![Ok(vec![])], ..Scripted::default() };
-        let said = news(&place, 300).await;
-        assert!(matches!(said.last(), Some((60, News::Harm(why))) if why.contains("does not answer")), "{said:?}");
+        let said = news(&place, QUICK, 2).await;
+        assert!(matches!(said.last(), Some(News::Harm(why)) if why.contains("does not answer")), "{said:?}");
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn moves_and_ends_are_said_once_and_what_cannot_be_told_is_no_end() {
         let running = WorkerState::Running;
         let ended = WorkerState::Ended("VM 9000 is stopped".into());
@@ -398,31 +414,26 @@ mod tests {
             ],
             ..Scripted::default()
         };
-        let said = news(&place, 60).await;
+        let said = news(&place, QUICK, 3).await;
         let moved = News::Moved { worker: "w2".into(), host: "pve3".into() };
         let ended = News::Ended { worker: "w1".into(), why: "VM 9000 is stopped".into() };
-        assert_eq!((&said[0], &said[2]), (&(1, moved), &(4, ended)), "{said:?}");
-        assert!(matches!(&said[1], (3, News::Watch(text)) if text.contains("no route")), "{said:?}");
+        assert_eq!((&said[0], &said[2]), (&moved, &ended), "{said:?}");
+        assert!(matches!(&said[1], News::Watch(text) if text.contains("no route")), "{said:?}");
         assert_eq!(said.len(), 3, "{said:?}");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn hosts_are_sampled_every_interval_and_not_asked_where_the_place_cannot_tell() {
-        let health = StorageHealth {
-            status: "HEALTH_OK".into(),
-            checks: Vec::new(),
-            recovery_bytes_per_second: 0,
-            displaced: 0.0,
-            scrubbing: 0,
-        };
-        let sample = HostSample { hosts: Vec::new(), storage_health: Some(health) };
-        let hosts = vec![Ok(Some(sample.clone())), Err("no route"), Err("no route"), Ok(Some(sample))];
+    #[tokio::test]
+    async fn hosts_are_sampled_again_and_again_and_not_asked_where_the_place_cannot_tell() {
+        let sample = HostSample { hosts: Vec::new(), storage_health: None };
+        let hosts = vec![Ok(Some(sample.clone())), Err("no route"), Err("no route"), Ok(Some(sample)), Ok(None)];
         let place = Scripted { hosts, ..Scripted::default() };
-        let said = news(&place, 45).await;
-        let at: Vec<(u64, bool)> = said.iter().map(|(at, news)| (*at, matches!(news, News::Hosts(_)))).collect();
-        assert_eq!(at, [(0, true), (10, false), (30, true), (40, true)], "{said:?}");
-        let place = Scripted::default();
-        assert_eq!(news(&place, 100).await, []);
-        assert_eq!(place.sampled.load(Ordering::Relaxed), 1);
+        let said = news(&place, QUICK, 3).await;
+        let kinds: Vec<bool> = said.iter().map(|news| matches!(news, News::Hosts(_))).collect();
+        assert_eq!(kinds, [true, false, true], "the silence is said once: {said:?}");
+        assert_eq!(
+            place.sampled.load(Ordering::Relaxed),
+            5,
+            "nothing is asked once the place says that it cannot tell"
+        );
     }
 }
