@@ -1,6 +1,8 @@
 //! What the end-to-end tests share: a data directory of their own, the built binary, and bounded waits.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+pub mod fake;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -98,7 +100,13 @@ impl Site {
     #[must_use]
     pub fn start(&self, yaml: &str) -> Running {
         let plan = self.plan(yaml);
-        let mut command = self.command(["run", plan.to_str().unwrap()]);
+        self.start_with(["run", plan.to_str().unwrap()])
+    }
+
+    /// Starts a subcommand and leaves it running.
+    #[must_use]
+    pub fn start_with<const N: usize>(&self, args: [&str; N]) -> Running {
+        let mut command = self.command(args);
         Running { child: Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()) }
     }
 
