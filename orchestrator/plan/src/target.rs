@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::decode::{Choice, Fields, Size, Text, WholeNumber, items, value};
+use crate::decode::{Choice, Fields, Size, Text, WholeNumber, items};
 use crate::limits;
 use crate::model::{Isolation, LocalTarget, Target, Throttle};
 use crate::problem::{Problems, Reported};
