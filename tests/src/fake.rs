@@ -58,7 +58,8 @@ impl Fake {
     #[must_use]
     pub fn start() -> Option<Self> {
         let python = workspace().join("tests/.venv/bin/python");
-        let installed = Command::new(&python).args(["-c", "import fakepve, cryptography"]).stderr(Stdio::null()).status();
+        let installed =
+            Command::new(&python).args(["-c", "import fakepve, cryptography"]).stderr(Stdio::null()).status();
         if !installed.is_ok_and(|status| status.success()) {
             skip("fakepve is not installed in tests/.venv (tests/run installs it)");
             return None;

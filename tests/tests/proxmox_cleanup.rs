@@ -24,7 +24,8 @@ impl Test {
     }
 
     fn connect(&self, site: &Site) {
-        let args = ["connect", &self.fake.url, "--name", "lab", "--fingerprint", &self.fake.fingerprint, "--token-env", "T"];
+        let args =
+            ["connect", &self.fake.url, "--name", "lab", "--fingerprint", &self.fake.fingerprint, "--token-env", "T"];
         let mut command = site.command(args);
         let answer = Answer::from(command.env("T", format!("{TOKEN}={SECRET}")).output().unwrap());
         assert!(answer.ok(), "{answer:?}");
@@ -148,7 +149,10 @@ fn without_the_database_the_marks_are_enough_once_the_fleet_is_named() {
     let plan = plan.to_str().unwrap();
     let items = test.items(&other, &["--plan", plan]);
     assert_eq!(items.len(), 4, "{items:#?}");
-    assert!(items.iter().all(|item| item["kept"].as_str().unwrap().contains(&format!("--fleet {fleet}"))), "{items:#?}");
+    assert!(
+        items.iter().all(|item| item["kept"].as_str().unwrap().contains(&format!("--fleet {fleet}"))),
+        "{items:#?}"
+    );
     let kept = other.ask(["cleanup", "--plan", plan, "--yes"]);
     assert!(kept.ok(), "{kept:?}");
     assert_eq!(test.fake.inventory(), before, "another orchestrator's workers stay unless they are named");

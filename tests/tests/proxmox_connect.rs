@@ -155,7 +155,14 @@ fn a_token_that_others_may_read_or_that_is_none_is_refused_without_being_shown()
 #[test]
 fn missing_privileges_are_named_and_nothing_is_saved() {
     let Some(fake) = Fake::start() else { return };
-    for missing in ["Sys.Audit", "VM.Config.Disk", "VM.PowerMgmt", "Datastore.AllocateSpace", "Datastore.AllocateTemplate", "SDN.Use"] {
+    for missing in [
+        "Sys.Audit",
+        "VM.Config.Disk",
+        "VM.PowerMgmt",
+        "Datastore.AllocateSpace",
+        "Datastore.AllocateTemplate",
+        "SDN.Use",
+    ] {
         fake.grant_all_but(&[missing]);
         let site = Site::new();
         let refused = answer(&mut connect(&site, &fake, &["--name", "lab", "--fingerprint", &fake.fingerprint]));
@@ -178,7 +185,14 @@ fn a_check_shows_every_finding_with_its_remedy_and_what_will_be_written() {
     let path = path.to_str().unwrap();
     let good = site.ask(["check", path]);
     assert!(good.ok(), "{good:?}");
-    for said in ["the cluster saved as lab", "Fill writes", "4GiB in all", "Run takes", "the storage keeps 20 % free", "note: storage ceph"] {
+    for said in [
+        "the cluster saved as lab",
+        "Fill writes",
+        "4GiB in all",
+        "Run takes",
+        "the storage keeps 20 % free",
+        "note: storage ceph",
+    ] {
         assert!(good.stdout.contains(said), "{said}: {good:?}");
     }
     fake.run("pve.storages['ceph'].update(avail=2 * 2**30)");
@@ -234,7 +248,14 @@ fn no_secret_is_anywhere_in_the_clear() {
     let path = site.plan(&text);
     let path = path.to_str().unwrap();
     let mut said = String::new();
-    for args in [&["check", path][..], &["check", path, "--json"], &["run", path], &["runs", "--json"], &["show"], &["show", "--json"]] {
+    for args in [
+        &["check", path][..],
+        &["check", path, "--json"],
+        &["run", path],
+        &["runs", "--json"],
+        &["show"],
+        &["show", "--json"],
+    ] {
         let mut command = site.command(["connections", "list"]);
         command.env("FOURCORNERS_LOG", "trace");
         let listed = answer(&mut command);

@@ -1,6 +1,6 @@
 //! A plan's Proxmox target, guard and canary: what is read, and what each bad field is told.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at what it did not expect")]
+#![expect(clippy::panic, reason = "a test ends at what it did not expect")]
 
 use std::fs;
 use std::path::Path;
@@ -118,7 +118,8 @@ fn the_least_has_the_defaults_and_is_guarded() {
     let guard = plan.guard.unwrap();
     assert!(guard.min_free_percent >= 20.0 && guard.ceph && guard.io_error && guard.quorum);
     assert!(plan.canary);
-    let local = read(&LEAST.replace("proxmox, connection: lab, storage: ceph, iso_storage: local, bridge: vmbr0", "local"));
+    let local =
+        read(&LEAST.replace("proxmox, connection: lab, storage: ceph, iso_storage: local, bridge: vmbr0", "local"));
     assert_eq!((local.guard, local.canary), (None, false));
 }
 
@@ -126,7 +127,9 @@ fn the_least_has_the_defaults_and_is_guarded() {
 fn a_fingerprint_is_kept_as_pve_writes_it() {
     let pinned = GOOD.replace("ca_file: ca.pem", &format!("fingerprint: \"{}\"", "0a".repeat(32)));
     let plan = read(&pinned);
-    let Cluster::Given { tls: Trust::Fingerprint(fingerprint), .. } = &target(&plan).cluster else { panic!("{plan:?}") };
+    let Cluster::Given { tls: Trust::Fingerprint(fingerprint), .. } = &target(&plan).cluster else {
+        panic!("{plan:?}")
+    };
     assert_eq!(*fingerprint, vec!["0A"; 32].join(":"));
 }
 

@@ -240,7 +240,7 @@ impl Bench {
         std::fs::create_dir(dir.path().join("disks")).unwrap();
         let path = dir.path().join("worker.iso");
         std::fs::write(&path, [&[7; 100_000], worker_image::slot::empty().as_slice()].concat()).unwrap();
-        let image = WorkerImage { path, mtu: None, static_addressing: None };
+        let image = WorkerImage { path, mtu: None, addresses: None };
         let authority = Arc::new(Authority::open(&dir.path().join("tls")).unwrap());
         let (progress, _) = watch::channel(Progress::default());
         Some(Self { dir, fake, authority, image, progress, cancel: CancellationToken::new() })
@@ -262,6 +262,7 @@ impl Bench {
         Place {
             hypervisor,
             worker_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            told: Vec::new(),
             authority: Arc::clone(&self.authority),
             image: Some(self.image.clone()),
         }
