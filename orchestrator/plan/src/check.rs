@@ -57,7 +57,7 @@ fn nodes_hold_all_workers(parts: &Parts<'_>, nodes: Option<&Nodes>, workers: u32
     let Some(Nodes::Counts(counts)) = nodes else { return };
     let sum: u64 = counts.values().map(|count| u64::from(*count)).sum();
     if sum != u64::from(workers) {
-        let found = format!("{sum} workers on {} nodes", counts.len());
+        let found = format!("counts that add up to {sum}");
         let allowed = format!("counts that add up to workers.count, {workers}");
         problems.add(place_in_target(parts, "nodes"), "target.nodes", found, allowed, None);
     }

@@ -117,10 +117,15 @@ pub(crate) fn plan(node: &Node, profiles: &Profiles, problems: &mut Problems) ->
 
 /// The guard and whether a canary goes first: both on where workers are VMs of somebody's cluster, and for no other target.
 fn safety(fields: &Fields<'_>, problems: &mut Problems) -> Result<(Option<Guard>, bool), Reported> {
-    if fields.node("target").and_then(target::named) == Some("proxmox") {
-        let guard = guard(fields, problems);
-        let canary = fields.optional("canary", &BOOLEAN, problems);
-        return Ok((Some(guard?), canary?.unwrap_or(true)));
+    match fields.node("target").and_then(target::named) {
+        Some("proxmox") => {
+            let guard = guard(fields, problems);
+            let canary = fields.optional("canary", &BOOLEAN, problems);
+            return Ok((Some(guard?), canary?.unwrap_or(true)));
+        }
+        Some("local") | None => {}
+        // Reported with the target.
+        Some(_) => return Err(Reported),
     }
     for name in ["guard", "canary"] {
         if let Some(node) = fields.node(name) {

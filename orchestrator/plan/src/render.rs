@@ -70,16 +70,16 @@ fn target(plan: &TestPlan) -> Vec<(&'static str, String)> {
     let vlan = target.vlan.map_or(String::new(), |vlan| format!(", VLAN {vlan}"));
     let pool = target.pool.as_ref().map_or(String::new(), |pool| format!(", pool {pool}"));
     let addresses = match target.addressing {
-        Addressing::Dhcp => "DHCP".to_owned(),
+        Addressing::Dhcp => "addresses by DHCP".to_owned(),
         Addressing::Static { first, prefix, gateway } => {
             let gateway = gateway.map_or(String::new(), |gateway| format!(", gateway {gateway}"));
-            format!("from {first}/{prefix} on{gateway}")
+            format!("addresses from {first}/{prefix} on{gateway}")
         }
     };
     vec![
         ("Target", format!("proxmox: VMs of {cluster}, {}{pool}", nodes(target.nodes.as_ref()))),
         ("Storage", format!("{} under test, {} for the worker image", target.storage, target.iso_storage)),
-        ("Network", format!("{}{vlan}, addresses by {addresses}", target.bridge)),
+        ("Network", format!("{}{vlan}, {addresses}", target.bridge)),
         ("Guard", plan.guard.map_or("none".to_owned(), guard)),
         ("Canary", if plan.canary { "one worker a node first" } else { "none" }.to_owned()),
     ]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::decode::{Choice, Fields, Size, Text, WholeNumber, items};
+use crate::decode::{Choice, Fields, Size, Text, WholeNumber, items, value};
 use crate::limits;
 use crate::model::{Isolation, LocalTarget, Target, Throttle};
 use crate::problem::{Problems, Reported};
@@ -22,10 +22,21 @@ const ISOLATION: Choice<'static, bool> = Choice(&[("process", false), ("vm", tru
 /// Reads the target.
 pub(crate) fn read(fields: &Fields<'_>, problems: &mut Problems) -> Result<Target, Reported> {
     let node = fields.required_node("target", "{provider: local} or {provider: proxmox, …}", problems)?;
-    if named(node) == Some("proxmox") {
-        return target_proxmox::read(node, problems).map(|target| Target::Proxmox(Box::new(target)));
+    match named(node) {
+        Some("proxmox") => target_proxmox::read(node, problems).map(|target| Target::Proxmox(Box::new(target))),
+        Some("local") | None => local(node, problems),
+        // What the other fields mean is not known.
+        Some(_) => Err(unknown(node, problems)),
     }
-    local(node, problems)
+}
+
+fn unknown(node: &Node, problems: &mut Problems) -> Reported {
+    let entries = if let Kind::Mapping(entries) = &node.kind { entries.as_slice() } else { &[] };
+    for (_, provider) in entries.iter().filter(|(key, _)| &*key.name == "provider") {
+        // Not one of them: reported there.
+        let _ = value(&PROVIDERS, provider, "target.provider", problems);
+    }
+    Reported
 }
 
 /// The provider as the plan spells it: which fields the others are depends on it.

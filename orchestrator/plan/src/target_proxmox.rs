@@ -177,7 +177,12 @@ fn counts(node: &Node, entries: &[(Key, Node)], problems: &mut Problems) -> Resu
     complete?;
     if counts.len() > *limits::NODES.end() || counts.values().all(|count| *count == 0) {
         let allowed = format!("{} to {} nodes, one of them with a worker", limits::NODES.start(), limits::NODES.end());
-        return Err(problems.add(node.place, path, format!("{} nodes", counts.len()), allowed, None));
+        let found = format!(
+            "{} without a worker, {} in all",
+            counts.values().filter(|count| **count == 0).count(),
+            counts.len()
+        );
+        return Err(problems.add(node.place, path, found, allowed, None));
     }
     Ok(Nodes::Counts(counts))
 }
