@@ -50,5 +50,7 @@ async fn findings(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Vec<Findin
         vcpus: plan.workers.vcpus,
         memory_bytes: plan.workers.memory_bytes,
     };
-    Ok(place::of_plan(data_dir, plan)?.preflight(&deployment).await?)
+    let mut findings = place::of_plan(data_dir, plan)?.preflight(&deployment).await?;
+    findings.splice(0..0, place::image_finding(plan));
+    Ok(findings)
 }

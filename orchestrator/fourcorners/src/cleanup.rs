@@ -52,7 +52,7 @@ pub(crate) async fn cleanup(data_dir: &Path, args: &CleanupArgs) -> anyhow::Resu
     let survey = Survey::make(data_dir, &store, args).await?;
     if args.dry_run || survey.is_empty() {
         say(args, &survey, &[])?;
-        return Ok(if survey.unreachable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        return Ok(if survey.incomplete { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     }
     output::note(survey.table());
     if !args.yes && !agreed()? {
@@ -60,7 +60,7 @@ pub(crate) async fn cleanup(data_dir: &Path, args: &CleanupArgs) -> anyhow::Resu
     }
     let left = remove(data_dir, &store, args, &survey).await?;
     say(args, &survey, &left)?;
-    Ok(if left.is_empty() && survey.unreachable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if left.is_empty() && !survey.incomplete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn agreed() -> anyhow::Result<bool> {
@@ -78,8 +78,7 @@ fn agreed() -> anyhow::Result<bool> {
 fn say(args: &CleanupArgs, survey: &Survey, left: &[String]) -> anyhow::Result<()> {
     if args.output.json {
         let removed = !args.dry_run && !survey.is_empty();
-        let text =
-            json!({ "items": survey.items, "unreachable": survey.unreachable, "removed": removed, "left": left });
+        let text = json!({ "items": survey.items, "skipped": survey.skipped, "removed": removed, "left": left });
         return output::result(&format!("{text}\n"));
     }
     let mut text = match (args.dry_run, survey.is_empty()) {
@@ -89,7 +88,7 @@ fn say(args: &CleanupArgs, survey: &Survey, left: &[String]) -> anyhow::Result<(
         (false, false) => "Not all of it could be removed:\n".to_owned(),
     };
     left.iter().for_each(|left| text.push_str(&format!("  {left}\n")));
-    survey.unreachable.iter().for_each(|why| text.push_str(&format!("Not looked at: {why}\n")));
+    survey.skipped.iter().for_each(|why| text.push_str(&format!("Not looked at: {why}\n")));
     output::result(&text)
 }
 
@@ -111,6 +110,7 @@ struct Item {
 struct OfRun {
     run: RunId,
     finished: bool,
+    has_leftovers: bool,
     place: String,
     found: Vec<Found>,
 }
@@ -123,7 +123,10 @@ struct Survey {
     /// What belongs to no run here and is asked for: (key of the place, object).
     strangers: Vec<(String, Found)>,
     items: BTreeSet<Item>,
-    unreachable: Vec<String>,
+    /// Places that could not be looked at, and why.
+    skipped: BTreeSet<String>,
+    /// Whether something is or may be left there.
+    incomplete: bool,
 }
 
 impl Survey {
@@ -133,7 +136,8 @@ impl Survey {
             runs: Vec::new(),
             strangers: Vec::new(),
             items: BTreeSet::new(),
-            unreachable: Vec::new(),
+            skipped: BTreeSet::new(),
+            incomplete: false,
         };
         let runs = match &args.run {
             Some(asked) => vec![store.run_summary(store.find_run(asked).await?).await?],
@@ -146,6 +150,7 @@ impl Survey {
             survey.add_plan(data_dir, path).await?;
         }
         survey.look(store, args).await?;
+        survey.ask_for_fleet(data_dir, args)?;
         Ok(survey)
     }
 
@@ -168,8 +173,10 @@ impl Survey {
                 Ok(Some(provider)) => {
                     self.places.insert(key.clone(), provider);
                 }
-                Ok(None) => self.cannot(format!("run {}: this program does not know its place: {place}", run.id)),
-                Err(error) => self.cannot(format!("run {}: {error:#}", run.id)),
+                Ok(None) => {
+                    self.cannot(format!("run {}: this program does not know its place: {place}", run.id), &leftovers);
+                }
+                Err(error) => self.cannot(format!("run {}: {error:#}", run.id), &leftovers),
             }
         }
         self.items.extend(leftovers.iter().map(|left| Item {
@@ -179,7 +186,8 @@ impl Survey {
             known_by: "journal",
             kept: (!self.places.contains_key(&key)).then(|| "its place cannot be reached".to_owned()),
         }));
-        self.runs.push(OfRun { run: run.id, finished: run.state.is_final(), place: key, found: Vec::new() });
+        let (finished, has_leftovers) = (run.state.is_final(), !leftovers.is_empty());
+        self.runs.push(OfRun { run: run.id, finished, has_leftovers, place: key, found: Vec::new() });
         Ok(())
     }
 
@@ -228,13 +236,16 @@ impl Survey {
         }
         for (key, error) in dead {
             self.places.remove(&key);
-            self.cannot(error);
+            self.skipped.insert(error);
+            let hidden = self.runs.iter().any(|of| of.place == key && of.has_leftovers);
+            self.incomplete |= hidden || args.plan.is_some();
         }
-        self.list_found(args)
+        self.list_found(args);
+        Ok(())
     }
 
     /// Lists what was found beside what the journals say.
-    fn list_found(&mut self, args: &CleanupArgs) -> anyhow::Result<()> {
+    fn list_found(&mut self, args: &CleanupArgs) {
         for of in &self.runs {
             for found in &of.found {
                 let run = Some(of.run.to_string());
@@ -261,22 +272,41 @@ impl Survey {
             });
         }
         self.strangers.retain(|(_, found)| args.fleet.as_deref() == Some(&*found.fleet));
-        match &args.fleet {
-            Some(fleet) if self.strangers.is_empty() && run::run_of_fleet(fleet).is_some_and(|run| self.knows(run)) => {
-                bail!("fleet {fleet} is of a run here; without --fleet, it is cleaned up with the others")
-            }
-            _ => Ok(()),
+    }
+
+    /// The fleet that is asked for is there, by its marks or by what an earlier cleanup of it wrote.
+    fn ask_for_fleet(&mut self, data_dir: &Path, args: &CleanupArgs) -> anyhow::Result<()> {
+        let Some(fleet) = &args.fleet else { return Ok(()) };
+        if run::run_of_fleet(fleet).is_some_and(|run| self.knows(run)) {
+            bail!("fleet {fleet} is of a run here; without --fleet, it is cleaned up with the others");
         }
+        if !self.strangers.is_empty() {
+            return Ok(());
+        }
+        if !FileJournal::exists(data_dir, fleet) || self.places.len() != 1 {
+            bail!(
+                "nothing that carries the mark of fleet {fleet} was found; --plan PLAN says which cluster to look at"
+            );
+        }
+        self.items.insert(Item {
+            run: None,
+            fleet: Some(fleet.clone()),
+            object: "what an earlier cleanup could not remove".to_owned(),
+            known_by: "journal",
+            kept: None,
+        });
+        Ok(())
     }
 
     fn knows(&self, run: RunId) -> bool {
         self.runs.iter().any(|of| of.run == run)
     }
 
-    fn cannot(&mut self, why: String) {
-        if !self.unreachable.contains(&why) {
-            self.unreachable.push(why);
-        }
+    /// A place that cannot be looked at. That matters where the journal says that something is left there: an old run's cluster may be gone
+    /// for good.
+    fn cannot(&mut self, why: String, leftovers: &[JournalEntry]) {
+        self.skipped.insert(why);
+        self.incomplete |= !leftovers.is_empty();
     }
 
     fn table(&self) -> String {
@@ -296,15 +326,18 @@ impl Survey {
 
 /// Removes what was found to be left; answers what was not removed, and why.
 async fn remove(data_dir: &Path, store: &Store, args: &CleanupArgs, survey: &Survey) -> anyhow::Result<Vec<String>> {
-    if survey.runs.iter().any(|of| !of.finished) {
+    let anew;
+    let survey = if survey.runs.iter().all(|of| of.finished) {
+        survey
+    } else {
         recover::recover(data_dir, store).await?;
-    }
+        // What that removed is not to be taken for something found.
+        anew = Survey::make(data_dir, store, args).await?;
+        &anew
+    };
     let mut left = Vec::new();
-    for of in &survey.runs {
+    for of in survey.runs.iter().filter(|of| of.has_leftovers || !of.found.is_empty()) {
         let Some(place) = survey.places.get(&of.place) else { continue };
-        if of.found.is_empty() && run::leftovers(store, of.run).await?.is_empty() {
-            continue;
-        }
         left.extend(run::clean_up(store, of.run, place.as_ref(), &of.found).await?);
     }
     if let Some(fleet) = &args.fleet {
@@ -315,7 +348,8 @@ async fn remove(data_dir: &Path, store: &Store, args: &CleanupArgs, survey: &Sur
 
 /// Adopts what no run here made, and destroys it.
 async fn remove_strangers(data_dir: &Path, fleet: &str, survey: &Survey) -> anyhow::Result<Vec<String>> {
-    let Some((key, _)) = survey.strangers.first() else { return Ok(Vec::new()) };
+    let found_at = survey.strangers.first().map(|(key, _)| key);
+    let Some(key) = found_at.or_else(|| survey.places.keys().next()) else { return Ok(Vec::new()) };
     let place = survey.places.get(key).context("its place was looked at")?;
     let journal = FileJournal::open(data_dir, fleet)?;
     let known: Vec<(String, Value)> = journal

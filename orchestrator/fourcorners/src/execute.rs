@@ -82,6 +82,9 @@ impl Site {
     /// What an earlier orchestrator left is removed first.
     async fn open(data_dir: &Path, request: &Request, workers: &WorkerArgs) -> anyhow::Result<Self> {
         let listening = place::listening(&request.plan, workers)?;
+        if let Some(finding) = place::image_finding(&request.plan) {
+            anyhow::bail!("{}; {}", finding.message, finding.remedy);
+        }
         let dir = DataDir::new(data_dir);
         let lock = dir.lock()?;
         let store = Store::open(&dir).await?;

@@ -34,11 +34,16 @@ enum Line {
 }
 
 impl FileJournal {
+    /// Whether an earlier cleanup of a fleet left its journal.
+    pub(crate) fn exists(data_dir: &Path, fleet: &str) -> bool {
+        path_of(data_dir, fleet).exists()
+    }
+
     /// The journal of a fleet; what an earlier cleanup wrote is in it.
     pub(crate) fn open(data_dir: &Path, fleet: &str) -> anyhow::Result<Self> {
         let dir = data_dir.join(DIRECTORY);
         fs::create_dir_all(&dir).with_context(|| format!("{}: cannot be created", dir.display()))?;
-        let path = dir.join(format!("{fleet}.jsonl"));
+        let path = path_of(data_dir, fleet);
         let text = match fs::read_to_string(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
             read => read.with_context(|| format!("{}: cannot be read", path.display()))?,
@@ -81,6 +86,10 @@ impl FileJournal {
         apply(&mut open.entries, line);
         Ok(next)
     }
+}
+
+fn path_of(data_dir: &Path, fleet: &str) -> PathBuf {
+    data_dir.join(DIRECTORY).join(format!("{fleet}.jsonl"))
 }
 
 fn apply(entries: &mut Vec<JournalEntry>, line: Line) {

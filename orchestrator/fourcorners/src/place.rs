@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use hypervisor::Hypervisor;
 use hypervisor::local::Local;
 use hypervisor::vm::{LocalVm, Throttle, VmOptions};
+use hypervisor::{Finding, Hypervisor, Severity};
 use plan::{Isolation, LocalTarget, Target, TestPlan};
 use run::{RunOptions, WorkerImage};
 
@@ -47,6 +47,16 @@ pub(crate) fn image(plan: &TestPlan) -> Option<WorkerImage> {
     let Target::Proxmox(target) = &plan.target else { return None };
     let path = target.image.clone().unwrap_or_else(shipped_image);
     Some(WorkerImage { path, mtu: None, addresses: proxmox::first_address(target) })
+}
+
+/// What stands in the way of bringing the image; nothing was read of it yet.
+pub(crate) fn image_finding(plan: &TestPlan) -> Option<Finding> {
+    let image = image(plan)?;
+    (!image.path.is_file()).then(|| Finding {
+        severity: Severity::Blocker,
+        message: format!("{}: there is no worker image", image.path.display()),
+        remedy: "build it with worker-image/image/build, or name one with target.image".to_owned(),
+    })
 }
 
 /// Port for workers on other machines where none is given: one that a firewall can be opened for.
