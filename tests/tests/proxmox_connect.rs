@@ -181,8 +181,13 @@ fn a_check_shows_every_finding_with_its_remedy_and_what_will_be_written() {
     fake.grant_all_but(&[]);
     let site = connected(&fake);
     let before = fake.inventory();
-    let path = site.plan(&plan("", ""));
+    let image = site.path().join("image.iso");
+    let image_field = format!(", image: '{}'", image.display());
+    let path = site.plan(&plan(&image_field, ""));
     let path = path.to_str().unwrap();
+    let imageless = site.ask(["check", path]);
+    assert!(!imageless.ok() && imageless.stdout.contains("there is no worker image"), "{imageless:?}");
+    fs::write(&image, "an image").unwrap();
     let good = site.ask(["check", path]);
     assert!(good.ok(), "{good:?}");
     for said in [
@@ -213,7 +218,7 @@ fn a_check_shows_every_finding_with_its_remedy_and_what_will_be_written() {
     assert_eq!(fake.inventory(), before);
     fake.run("pve.failures = {}\npve.nodes['pve2']['online'] = False");
     fake.grant_all_but(&[]);
-    let named = site.plan(&plan(", nodes: [pve2]", ""));
+    let named = site.plan(&plan(&format!("{image_field}, nodes: [pve2]"), ""));
     let offline = site.ask(["check", named.to_str().unwrap()]);
     assert!(!offline.ok() && offline.stdout.contains("pve2"), "{offline:?}");
 }
