@@ -82,8 +82,8 @@ fn say(args: &CleanupArgs, survey: &Survey, left: &[String]) -> anyhow::Result<(
         return output::result(&format!("{text}\n"));
     }
     let mut text = match (args.dry_run, survey.is_empty()) {
-        (_, true) => "Nothing is left.\n".to_owned(),
-        (true, false) => format!("{}\n", survey.table()),
+        (_, true) if survey.items.is_empty() => "Nothing is left.\n".to_owned(),
+        (true, _) | (_, true) => format!("{}\n", survey.table()),
         (false, false) if left.is_empty() => "All of it is gone.\n".to_owned(),
         (false, false) => "Not all of it could be removed:\n".to_owned(),
     };
