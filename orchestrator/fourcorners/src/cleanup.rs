@@ -262,7 +262,7 @@ impl Survey {
         }
         for (_, found) in &self.strangers {
             let asked = args.fleet.as_deref() == Some(&*found.fleet);
-            let kept = format!("no run here made it; if its orchestrator is gone for good: --fleet {}", found.fleet);
+            let kept = "no run here made it; where its orchestrator is gone for good, say --fleet".to_owned();
             self.items.insert(Item {
                 run: None,
                 fleet: Some(found.fleet.clone()),
