@@ -12,6 +12,7 @@ pub mod vm;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 pub use journal::{Effect, Intent, Journal, JournalEntry, JournalError, Outcome};
 pub use model::*;
@@ -80,6 +81,11 @@ pub trait Hypervisor: Send + Sync {
 
     /// Whether started workers still run and where, in the order asked. One look at the place, however many workers run.
     fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>>;
+
+    /// How old what [`observe`](Self::observe) answers may be: looking more often says nothing new.
+    fn staleness(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// What the load does that it must not. An error means that the guard is blind, and the caller bounds how long that may last.
     /// Nothing where what goes wrong shows as the workers' I/O errors.

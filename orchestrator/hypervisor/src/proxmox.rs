@@ -29,6 +29,8 @@ mod types;
 mod vm;
 mod vmids;
 
+use std::time::Duration;
+
 use serde_json::json;
 
 pub use client::presented_fingerprint;
@@ -151,6 +153,10 @@ impl Hypervisor for Proxmox {
 
     fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>> {
         Box::pin(self.observe_vms(workers))
+    }
+
+    fn staleness(&self) -> Duration {
+        observe::LIST_INTERVAL
     }
 
     fn guard<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>> {

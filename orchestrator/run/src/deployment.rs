@@ -240,7 +240,7 @@ impl<'a> Deployment<'a> {
                 tokio::select! {
                     enrolled = &mut waiting => break enrolled,
                     () = cancel.cancelled() => return Err(Halt::Cancelled.into()),
-                    () = tokio::time::sleep(self.watch.observe) => self.lose_the_ended(&mut ended).await,
+                    () = tokio::time::sleep(self.watch.observe_at(self.place.hypervisor)) => self.lose_the_ended(&mut ended).await,
                 }
             }
         };

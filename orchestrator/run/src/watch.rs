@@ -11,7 +11,7 @@ use hypervisor::{Breach, CreatedWorker, HostSample, Hypervisor, WorkerState};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-/// Between two looks at the workers.
+/// Between two looks at the workers, where the place knows anything new by then.
 pub const OBSERVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two looks of the guard. With an answer within 5 s, a breach stops the load within 15 s.
 pub const GUARD_INTERVAL: Duration = Duration::from_secs(10);
@@ -33,6 +33,13 @@ pub struct WatchTimes {
     pub blind: Duration,
     /// Between two samples of the hosts' load.
     pub hosts: Duration,
+}
+
+impl WatchTimes {
+    /// Between two looks at the workers of a place.
+    pub(crate) fn observe_at(&self, hypervisor: &dyn Hypervisor) -> Duration {
+        self.observe.max(hypervisor.staleness())
+    }
 }
 
 impl Default for WatchTimes {
@@ -104,7 +111,7 @@ impl<'a> Watch<'a> {
                 }
                 Err(_) => {}
             }
-            sleep(self.times.observe).await;
+            sleep(self.times.observe_at(self.hypervisor)).await;
         }
     }
 

@@ -1,11 +1,15 @@
 //! Looking at workers and hosts while a case runs: one cluster-wide read an interval, and one more for each VM that seems to have ended.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::error::CallError;
 use super::types::{CephStatus, NodeHistory, Resource};
 use super::{Proxmox, cluster};
 use crate::{CreatedWorker, HostLoad, HostSample, HypervisorError, Observed, StorageHealth, WorkerState};
+
+/// PVE writes the cluster's list of guests anew at this interval (`pvestatd`).
+pub(super) const LIST_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Proxmox {
     pub(super) async fn observe_vms(&self, workers: &[CreatedWorker]) -> Result<Vec<Observed>, HypervisorError> {
@@ -14,7 +18,7 @@ impl Proxmox {
         Ok(futures_util::future::join_all(confirmed).await)
     }
 
-    /// The cluster's list is written every 10 s: a VM that it has as ended, or not at all, may have been started since.
+    /// The list may be as old as [`LIST_INTERVAL`]: a VM that it has as ended, or not at all, may have been started since.
     async fn confirmed(&self, worker: &CreatedWorker, seen: Observed) -> Observed {
         let WorkerState::Ended(_) = seen.state else { return seen };
         let (Ok(vmid), Some(node)) = (worker.id.parse(), seen.host.as_ref().or(worker.spec.host.as_ref())) else {
