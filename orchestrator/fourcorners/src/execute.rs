@@ -16,17 +16,22 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::AfterArgs;
+use crate::cli::{AfterArgs, DemoArgs};
 use crate::interrupt::Interrupts;
-use crate::{CANCELLED, NOT_COMPLETE, output, place, plan_file, progress, recover, serve, table};
+use crate::{CANCELLED, NOT_COMPLETE, image, output, place, plan_file, progress, recover, serve, table};
 
 const CANCELLING: &str =
     "\nCancelling: the workers stop, what was measured is kept, disks are removed. Once more to break off at once.";
 
-pub(crate) async fn demo(data_dir: &Path, after: &AfterArgs) -> anyhow::Result<ExitCode> {
-    let yaml = plan::DEMO_PLAN.to_owned();
+pub(crate) async fn demo(data_dir: &Path, args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    if args.vm {
+        // Before the minutes that making the image may take.
+        hypervisor::vm::qemu_version().await?;
+        image::ensure(data_dir).await?;
+    }
+    let yaml = if args.vm { plan::DEMO_VM_PLAN } else { plan::DEMO_PLAN }.to_owned();
     let plan = plan::parse("the built-in demo plan", &yaml, &Profiles::shipped())?;
-    execute(data_dir, Request { plan, plan_yaml: yaml }, after).await
+    execute(data_dir, Request { plan, plan_yaml: yaml }, &args.after).await
 }
 
 pub(crate) async fn run(data_dir: &Path, path: &Path, after: &AfterArgs) -> anyhow::Result<ExitCode> {
@@ -48,6 +53,7 @@ async fn execute(data_dir: &Path, request: Request, after: &AfterArgs) -> anyhow
     let authority = Arc::new(Authority::open(&data_dir.join("tls"))?);
     let hypervisor = place::of_plan(data_dir, &request.plan)?;
     recover::recover(data_dir, &store).await?;
+    place::introduce(&request.plan, hypervisor.as_ref()).await;
     let interrupts = Interrupts::listen()?;
     let (progress, watched) = watch::channel(Progress::default());
     let pages = Pages::open(listener, &store, &watched)?;

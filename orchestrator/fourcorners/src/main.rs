@@ -7,6 +7,7 @@ mod check;
 mod cli;
 mod execute;
 mod export;
+mod image;
 mod interrupt;
 mod output;
 mod place;
@@ -52,13 +53,14 @@ async fn main() -> ExitCode {
 async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let data_dir = cli.data_dir;
     match cli.command {
-        Command::Demo(args) => execute::demo(&data_dir, &args.after).await,
+        Command::Demo(args) => execute::demo(&data_dir, &args).await,
         Command::Check(args) => check::check(&data_dir, &args).await,
         Command::Run(args) => execute::run(&data_dir, &args.plan, &args.after).await,
         Command::Runs(args) => runs::list(&data_dir, &args).await,
         Command::Show(args) => runs::show(&data_dir, &args).await,
         Command::Export(args) => export::export(&data_dir, &args).await,
         Command::Serve(args) => serve::serve(&data_dir, &args).await,
+        Command::Image(command) => image::dispatch(&data_dir, command).await,
         Command::Worker(args) => {
             worker::run(args).await?;
             Ok(ExitCode::SUCCESS)

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use hypervisor::Hypervisor;
 use hypervisor::local::Local;
-use hypervisor::vm::{LocalVm, Throttle, VmOptions};
-use plan::{Isolation, Target, TestPlan};
+use hypervisor::vm::{Accelerator, BOOT_BOUND, LocalVm, Throttle, VmOptions};
+use plan::{Isolation, LocalTarget, Target, TestPlan};
+use serde::Deserialize;
 
-/// File name of the worker image.
-pub(crate) const IMAGE_NAME: &str = "fourcorners-worker.iso";
+use crate::{image, output};
 
 /// The provider that a plan names. Nothing is looked at or changed yet.
 pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Box<dyn Hypervisor>> {
@@ -49,18 +49,31 @@ fn machines(
     Ok(Box::new(LocalVm::new(VmOptions {
         disk_dir: std::path::absolute(disk_dir)?,
         log_dir: logs(data_dir)?,
-        image: std::path::absolute(image.unwrap_or_else(shipped_image))?,
+        image: std::path::absolute(image.unwrap_or_else(|| image::of_data_dir(data_dir)))?,
         throttles,
         accelerator: None,
     })))
 }
 
-fn logs(data_dir: &Path) -> std::io::Result<PathBuf> {
-    std::path::absolute(data_dir.join("logs"))
+/// Says how the workers' VMs are run, where they are VMs on this machine. Finding that out may take seconds.
+pub(crate) async fn introduce(plan: &TestPlan, place: &dyn Hypervisor) {
+    if !matches!(&plan.target, Target::Local(LocalTarget { isolation: Isolation::Vm { .. }, .. })) {
+        return;
+    }
+    output::note(format!("Looking how this machine runs VMs (at most {} s) ...", BOOT_BOUND.as_secs()));
+    let described = place.describe().await;
+    // Where there is no emulator or no image, the check that follows says what to do.
+    if let (true, Ok(accelerator)) =
+        (described["emulator"].is_string(), Accelerator::deserialize(&described["accelerator"]))
+    {
+        let cost = if accelerator == Accelerator::Kvm { "" } else { ": their CPUs are many times slower" };
+        output::note(format!("Worker VMs run under {accelerator}{cost}."));
+    }
+    if let (Some(image), Some(digest)) = (described["image"].as_str(), described["image_sha256"].as_str()) {
+        output::note(format!("They boot {image}, sha256 {digest}."));
+    }
 }
 
-/// The image beside the program (the field kit), else where the build puts it.
-pub(crate) fn shipped_image() -> PathBuf {
-    let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join(IMAGE_NAME)));
-    beside.filter(|image| image.exists()).unwrap_or_else(|| PathBuf::from("target").join(IMAGE_NAME))
+fn logs(data_dir: &Path) -> std::io::Result<PathBuf> {
+    std::path::absolute(data_dir.join("logs"))
 }

@@ -12,12 +12,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use worker_protocol::DiskAssignment;
 
+use crate::arrivals::{Starts, summary};
 use crate::executor::Place;
-use crate::fleet::{Expected, ExpectedDisk, Fleet, FleetEvent, FleetLimits, FleetSettings, OrchestratorClock};
+use crate::fleet::{
+    Expected, ExpectedDisk, Fleet, FleetEvent, FleetLimits, FleetSettings, LOCAL_GRACE, MACHINE_GRACE,
+    OrchestratorClock,
+};
 use crate::halt::Halt;
 use crate::job::exit_reason;
 use crate::journal::RunJournal;
 use crate::seed;
+use crate::tracker::Tracker;
 
 /// From the last worker's start to the last enrolment: VMs boot in seconds, but several emulated ones on a busy machine take minutes. A
 /// worker whose process or machine ends is not waited for.
@@ -36,6 +41,7 @@ pub(crate) struct Deployment<'a> {
     pub(crate) events: mpsc::Receiver<FleetEvent>,
     pub(crate) clock: OrchestratorClock,
     workers: Vec<CreatedWorker>,
+    starts: Starts,
     /// Why a worker is no longer used, by name.
     gone: BTreeMap<String, String>,
     run_seed: u64,
@@ -58,6 +64,7 @@ impl<'a> Deployment<'a> {
         run: RunId,
         place: &'a Place<'a>,
         wanted: &Wanted<'_>,
+        tracker: &Tracker,
         cancel: &CancellationToken,
     ) -> Result<Self, Halt> {
         store.set_run_state(run, RunState::Provisioning).await?;
@@ -79,13 +86,15 @@ impl<'a> Deployment<'a> {
             authority: Arc::clone(&place.authority),
             expected: workers.iter().map(expected).collect(),
             clock,
-            limits: FleetLimits::default(),
+            limits: FleetLimits { grace: grace(&workers), ..FleetLimits::default() },
         };
         let (fleet, events) = Fleet::start(listener, settings)
             .map_err(|error| Halt::Failed(format!("cannot listen for workers: {error}")))?;
         let bootstrap = Bootstrap { urls: fleet.urls().to_vec(), ca_sha256: fleet.ca_fingerprint().to_string(), token };
+        let mut starts = Starts::default();
         for worker in &workers {
             place.hypervisor.start_worker(worker, &bootstrap, &journal).await?;
+            starts.record(&worker.spec.name, std::time::Instant::now());
         }
         let gone = BTreeMap::new();
         let mut deployment = Self {
@@ -96,16 +105,18 @@ impl<'a> Deployment<'a> {
             events,
             clock,
             workers,
+            starts,
             gone,
             run_seed: wanted.run_seed,
             last_tick: Instant::now(),
         };
-        deployment.enrol(cancel).await?;
+        deployment.enrol(tracker, cancel).await?;
         Ok(deployment)
     }
 
-    async fn enrol(&mut self, cancel: &CancellationToken) -> Result<(), Halt> {
+    async fn enrol(&mut self, tracker: &Tracker, cancel: &CancellationToken) -> Result<(), Halt> {
         self.store.set_run_state(self.run, RunState::Enrolling).await?;
+        let mut shown = None;
         let enrolled = {
             let waiting = self.fleet.wait_enrolled(ENROL_TIMEOUT);
             tokio::pin!(waiting);
@@ -114,6 +125,11 @@ impl<'a> Deployment<'a> {
                     enrolled = &mut waiting => break enrolled,
                     () = cancel.cancelled() => return Err(Halt::Cancelled),
                     () = tokio::time::sleep(ENROL_POLL) => {
+                        let here = self.fleet.enrolled().len();
+                        if shown.replace(here) != Some(here) {
+                            let step = format!("{here} of {} workers have enrolled", self.workers.len());
+                            tracker.state(RunState::Enrolling.as_str(), &step);
+                        }
                         for (worker, why) in exits(self.place.hypervisor, &self.workers).await? {
                             // Ends the wait: a lost worker is hopeless.
                             let _ = self.fleet.worker_exited(&worker, why).await;
@@ -125,6 +141,14 @@ impl<'a> Deployment<'a> {
         let enrolled = enrolled.map_err(|error| Halt::Failed(format!("the workers did not enrol: {error}")))?;
         for worker in &enrolled {
             self.store.add_worker(self.run, &NewWorker { name: &worker.worker, hello: &worker.hello }).await?;
+        }
+        let took = self.starts.took(enrolled.iter().map(|worker| (worker.worker.as_str(), worker.at)));
+        for (worker, took) in &took {
+            let seconds = took.as_secs_f64();
+            self.event(Level::Info, &format!("worker {worker} enrolled {seconds:.1} s after its start")).await?;
+        }
+        if self.workers.iter().all(is_machine) {
+            tracker.note(summary(&took));
         }
         Ok(())
     }
@@ -226,6 +250,15 @@ impl<'a> Deployment<'a> {
             tracing::warn!("workers that did not end by themselves: {}", still_up.join(", "));
         }
     }
+}
+
+/// Whether a worker is a machine of its own, which boots and has a network between it and the orchestrator.
+fn is_machine(worker: &CreatedWorker) -> bool {
+    worker.mac.is_some()
+}
+
+fn grace(workers: &[CreatedWorker]) -> Duration {
+    if workers.iter().any(is_machine) { MACHINE_GRACE } else { LOCAL_GRACE }
 }
 
 async fn exits(hypervisor: &dyn Hypervisor, workers: &[CreatedWorker]) -> Result<Vec<(String, String)>, Halt> {

@@ -214,7 +214,7 @@ impl<'a> Session<'a> {
     async fn deploy(&mut self, number: u32, disk_bytes: u64) -> Result<Deployment<'a>, Halt> {
         self.tracker.state(RunState::Provisioning.as_str(), "starting the workers");
         let wanted = Wanted { plan: self.plan, disk_bytes, run_seed: self.run_seed, number };
-        Deployment::create(self.store, self.run, self.place, &wanted, &self.cancel).await
+        Deployment::create(self.store, self.run, self.place, &wanted, &self.tracker, &self.cancel).await
     }
 
     /// The largest region that a deployment serves.

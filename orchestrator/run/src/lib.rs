@@ -3,6 +3,7 @@
 //! [`execute`] takes a plan through all its states on a [`hypervisor::Hypervisor`] and leaves everything it measured in the
 //! [`store::Store`]. [`recover`] ends what an orchestrator that was killed left behind.
 
+mod arrivals;
 mod case;
 mod deployment;
 mod environment;
