@@ -51,6 +51,6 @@ async fn findings(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Vec<Findin
         memory_bytes: plan.workers.memory_bytes,
     };
     let mut findings = place::of_plan(data_dir, plan)?.preflight(&deployment).await?;
-    findings.splice(0..0, place::image_finding(plan));
+    findings.splice(0..0, place::image_finding(data_dir, plan));
     Ok(findings)
 }

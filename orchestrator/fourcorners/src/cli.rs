@@ -44,6 +44,9 @@ pub(crate) enum Command {
     Export(ExportArgs),
     /// Serve the web report
     Serve(ServeArgs),
+    /// Make the bootable image of worker VMs, make it personal, look into it
+    #[command(subcommand)]
+    Image(crate::image::Command),
     /// Be a worker (started by the orchestrator)
     Worker(worker::Args),
 }
@@ -57,6 +60,9 @@ pub(crate) struct JsonArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
+    /// Run the workers as VMs that boot the worker image (QEMU), which is made first where there is none; 3 to 6 minutes without KVM
+    #[arg(long)]
+    pub(crate) vm: bool,
     #[command(flatten)]
     pub(crate) after: AfterArgs,
 }

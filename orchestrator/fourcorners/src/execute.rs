@@ -16,18 +16,23 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{AfterArgs, RunArgs, WorkerArgs};
+use crate::cli::{AfterArgs, DemoArgs, RunArgs, WorkerArgs};
 use crate::interrupt::Interrupts;
 use crate::place::Listening;
-use crate::{CANCELLED, NOT_COMPLETE, output, place, plan_file, progress, recover, serve, table};
+use crate::{CANCELLED, NOT_COMPLETE, image, output, place, plan_file, progress, recover, serve, table};
 
 const CANCELLING: &str =
     "\nCancelling: the workers stop, what was measured is kept, disks are removed. Once more to break off at once.";
 
-pub(crate) async fn demo(data_dir: &Path, after: &AfterArgs) -> anyhow::Result<ExitCode> {
-    let yaml = plan::DEMO_PLAN.to_owned();
+pub(crate) async fn demo(data_dir: &Path, args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    if args.vm {
+        // Before the minutes that making the image may take.
+        hypervisor::vm::qemu_version().await?;
+        image::ensure(data_dir).await?;
+    }
+    let yaml = if args.vm { plan::DEMO_VM_PLAN } else { plan::DEMO_PLAN }.to_owned();
     let plan = plan::parse("the built-in demo plan", &yaml, &Profiles::shipped())?;
-    execute(data_dir, request(plan, yaml), &WorkerArgs::default(), after).await
+    execute(data_dir, request(plan, yaml), &WorkerArgs::default(), &args.after).await
 }
 
 pub(crate) async fn run(data_dir: &Path, args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -82,7 +87,7 @@ impl Site {
     /// What an earlier orchestrator left is removed first.
     async fn open(data_dir: &Path, request: &Request, workers: &WorkerArgs) -> anyhow::Result<Self> {
         let listening = place::listening(&request.plan, workers)?;
-        if let Some(finding) = place::image_finding(&request.plan) {
+        if let Some(finding) = place::image_finding(data_dir, &request.plan) {
             anyhow::bail!("{}; {}", finding.message, finding.remedy);
         }
         let dir = DataDir::new(data_dir);
@@ -91,7 +96,7 @@ impl Site {
         let authority = Arc::new(Authority::open(&data_dir.join("tls"))?);
         let hypervisor = place::of_plan(data_dir, &request.plan)?;
         recover::recover(data_dir, &store).await?;
-        let image = place::image(&request.plan);
+        let image = place::image(data_dir, &request.plan);
         Ok(Self { store, hypervisor, authority, listening, image, _lock: lock })
     }
 
@@ -115,6 +120,7 @@ async fn execute(
     let site = Site::open(data_dir, &request, workers).await?;
     // Before hours of load, not after them.
     let listener = if after.serve { Some(serve::bind(after.listen).await?) } else { None };
+    place::introduce(&request.plan, site.hypervisor.as_ref()).await;
     let (store, place) = (&site.store, site.place());
     let interrupts = Interrupts::listen()?;
     let (progress, watched) = watch::channel(Progress::default());

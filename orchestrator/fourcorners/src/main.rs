@@ -12,6 +12,7 @@ mod connections;
 mod execute;
 mod export;
 mod file_journal;
+mod image;
 mod interrupt;
 mod output;
 mod place;
@@ -59,7 +60,7 @@ async fn main() -> ExitCode {
 async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let data_dir = cli.data_dir;
     match cli.command {
-        Command::Demo(args) => execute::demo(&data_dir, &args.after).await,
+        Command::Demo(args) => execute::demo(&data_dir, &args).await,
         Command::Check(args) => check::check(&data_dir, &args).await,
         Command::Run(args) => execute::run(&data_dir, &args).await,
         Command::Connect(args) => connect::connect(&data_dir, &args).await,
@@ -69,6 +70,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Show(args) => runs::show(&data_dir, &args).await,
         Command::Export(args) => export::export(&data_dir, &args).await,
         Command::Serve(args) => serve::serve(&data_dir, &args).await,
+        Command::Image(command) => image::dispatch(&data_dir, command).await,
         Command::Worker(args) => {
             worker::run(args).await?;
             Ok(ExitCode::SUCCESS)

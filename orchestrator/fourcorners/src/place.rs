@@ -5,16 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use hypervisor::local::Local;
-use hypervisor::vm::{LocalVm, Throttle, VmOptions};
+use hypervisor::vm::{Accelerator, BOOT_BOUND, LocalVm, Throttle, VmOptions};
 use hypervisor::{Finding, Hypervisor, Severity};
 use plan::{Isolation, LocalTarget, Target, TestPlan};
 use run::{RunOptions, WorkerImage};
+use serde::Deserialize;
 
 use crate::cli::WorkerArgs;
-use crate::proxmox;
 
-/// File name of the worker image.
-pub(crate) const IMAGE_NAME: &str = "fourcorners-worker.iso";
+use crate::{image, output, proxmox};
 
 /// The provider that a plan names. Nothing is looked at or changed yet.
 pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Box<dyn Hypervisor>> {
@@ -43,19 +42,19 @@ pub(crate) fn options(plan: &TestPlan) -> RunOptions {
 }
 
 /// The image that is brought to where the workers boot it; none where they boot nothing, or the place makes their images itself.
-pub(crate) fn image(plan: &TestPlan) -> Option<WorkerImage> {
+pub(crate) fn image(data_dir: &Path, plan: &TestPlan) -> Option<WorkerImage> {
     let Target::Proxmox(target) = &plan.target else { return None };
-    let path = target.image.clone().unwrap_or_else(shipped_image);
+    let path = target.image.clone().unwrap_or_else(|| image::of_data_dir(data_dir));
     Some(WorkerImage { path, mtu: None, addresses: proxmox::first_address(target) })
 }
 
 /// What stands in the way of bringing the image; nothing was read of it yet.
-pub(crate) fn image_finding(plan: &TestPlan) -> Option<Finding> {
-    let image = image(plan)?;
+pub(crate) fn image_finding(data_dir: &Path, plan: &TestPlan) -> Option<Finding> {
+    let image = image(data_dir, plan)?;
     (!image.path.is_file()).then(|| Finding {
         severity: Severity::Blocker,
         message: format!("{}: there is no worker image", image.path.display()),
-        remedy: "build it with worker-image/image/build, or name one with target.image".to_owned(),
+        remedy: "make it with `fourcorners image build`, or name one with target.image".to_owned(),
     })
 }
 
@@ -117,20 +116,33 @@ fn machines(
     Ok(Box::new(LocalVm::new(VmOptions {
         disk_dir: std::path::absolute(disk_dir)?,
         log_dir: logs(data_dir)?,
-        image: std::path::absolute(image.unwrap_or_else(shipped_image))?,
+        image: std::path::absolute(image.unwrap_or_else(|| image::of_data_dir(data_dir)))?,
         throttles,
         accelerator: None,
     })))
 }
 
-fn logs(data_dir: &Path) -> std::io::Result<PathBuf> {
-    std::path::absolute(data_dir.join("logs"))
+/// Says how the workers' VMs are run, where they are VMs on this machine. Finding that out may take seconds.
+pub(crate) async fn introduce(plan: &TestPlan, place: &dyn Hypervisor) {
+    if !matches!(&plan.target, Target::Local(LocalTarget { isolation: Isolation::Vm { .. }, .. })) {
+        return;
+    }
+    output::note(format!("Looking how this machine runs VMs (at most {} s) ...", BOOT_BOUND.as_secs()));
+    let described = place.describe().await;
+    // Where there is no emulator or no image, the check that follows says what to do.
+    if let (true, Ok(accelerator)) =
+        (described["emulator"].is_string(), Accelerator::deserialize(&described["accelerator"]))
+    {
+        let cost = if accelerator == Accelerator::Kvm { "" } else { ": their CPUs are many times slower" };
+        output::note(format!("Worker VMs run under {accelerator}{cost}."));
+    }
+    if let (Some(image), Some(digest)) = (described["image"].as_str(), described["image_sha256"].as_str()) {
+        output::note(format!("They boot {image}, sha256 {digest}."));
+    }
 }
 
-/// The image beside the program (the field kit), else where the build puts it.
-pub(crate) fn shipped_image() -> PathBuf {
-    let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join(IMAGE_NAME)));
-    beside.filter(|image| image.exists()).unwrap_or_else(|| PathBuf::from("target").join(IMAGE_NAME))
+fn logs(data_dir: &Path) -> std::io::Result<PathBuf> {
+    std::path::absolute(data_dir.join("logs"))
 }
 
 #[cfg(test)]

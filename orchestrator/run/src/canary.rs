@@ -233,7 +233,7 @@ impl<'p> Canary<'p> {
         let alike = Alike { run, number: DEPLOYMENT, name: "canary", workers, disks: 1, disk_bytes };
         let specs = alike.on(hosts);
         let mut report = CanaryReport::new(run, &specs);
-        let flown = self.up_and_down((store, run, place), specs, cancel, &mut report).await;
+        let flown = self.up_and_down((store, run, place), specs, say, cancel, &mut report).await;
         if let Err(Halt::Store(error)) = flown {
             return Err(Halt::Store(error));
         }
@@ -254,6 +254,7 @@ impl<'p> Canary<'p> {
         &self,
         (store, run, place): (&Store, RunId, &Place<'_>),
         specs: Vec<WorkerSpec>,
+        say: &(dyn Fn(&str) + Sync),
         cancel: &CancellationToken,
         report: &mut CanaryReport,
     ) -> Result<(), Halt> {
@@ -264,7 +265,8 @@ impl<'p> Canary<'p> {
             watch: self.watch,
             patience: Patience::All,
         };
-        let mut deployment = match Deployment::create(store, run, place, wanted, cancel).await {
+        let say = |step: &str| say(&format!("canary: {step}"));
+        let mut deployment = match Deployment::create(store, run, place, wanted, &say, cancel).await {
             Ok(deployment) => deployment,
             Err(Undeployed::Halt(halt)) => return Err(halt),
             Err(Undeployed::Broken(_, all)) => {

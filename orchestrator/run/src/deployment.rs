@@ -15,9 +15,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use worker_protocol::DiskAssignment;
 
+use crate::arrivals::{Starts, summary};
 use crate::executor::Place;
 use crate::fleet::{
-    EnrolError, Enrolled, Expected, ExpectedDisk, Fleet, FleetEvent, FleetLimits, FleetSettings, OrchestratorClock,
+    EnrolError, Enrolled, Expected, ExpectedDisk, Fleet, FleetEvent, FleetLimits, FleetSettings, LOCAL_GRACE,
+    MACHINE_GRACE, OrchestratorClock,
 };
 use crate::halt::Halt;
 use crate::journal::RunJournal;
@@ -41,6 +43,7 @@ pub(crate) struct Deployment<'a> {
     pub(crate) watch: WatchTimes,
     workers: Vec<CreatedWorker>,
     enrolled: Vec<Enrolled>,
+    starts: Starts,
     /// Why a worker is no longer used, by name.
     gone: BTreeMap<String, String>,
     run_seed: u64,
@@ -182,6 +185,7 @@ impl<'a> Deployment<'a> {
         run: RunId,
         place: &'a Place<'a>,
         wanted: Wanted,
+        say: &(dyn Fn(&str) + Sync),
         cancel: &CancellationToken,
     ) -> Result<Self, Undeployed> {
         store.set_run_state(run, RunState::Provisioning).await?;
@@ -192,7 +196,7 @@ impl<'a> Deployment<'a> {
             () = cancel.cancelled() => return Err(Halt::Cancelled.into()),
         };
         let mut deployment = Self::open_fleet(store, run, place, &wanted, made, door)?;
-        deployment.enrol(cancel).await?;
+        deployment.enrol(say, cancel).await?;
         Ok(deployment)
     }
 
@@ -201,7 +205,7 @@ impl<'a> Deployment<'a> {
         run: RunId,
         place: &'a Place<'a>,
         wanted: &Wanted,
-        workers: Vec<CreatedWorker>,
+        (workers, starts): (Vec<CreatedWorker>, Starts),
         door: Door,
     ) -> Result<Self, Halt> {
         let clock = OrchestratorClock::start();
@@ -210,7 +214,7 @@ impl<'a> Deployment<'a> {
             authority: Arc::clone(&place.authority),
             expected: workers.iter().map(expected).collect(),
             clock,
-            limits: FleetLimits::default(),
+            limits: FleetLimits { grace: grace(&workers), ..FleetLimits::default() },
         };
         let (fleet, events) = Fleet::start(door.listener, settings)
             .map_err(|error| Halt::Failed(format!("cannot listen for workers: {error}")))?;
@@ -224,15 +228,16 @@ impl<'a> Deployment<'a> {
             watch: wanted.watch,
             workers,
             enrolled: Vec::new(),
+            starts,
             gone: BTreeMap::new(),
             run_seed: wanted.run_seed,
             last_tick: Instant::now(),
         })
     }
 
-    async fn enrol(&mut self, cancel: &CancellationToken) -> Result<(), Undeployed> {
+    async fn enrol(&mut self, say: &(dyn Fn(&str) + Sync), cancel: &CancellationToken) -> Result<(), Undeployed> {
         self.store.set_run_state(self.run, RunState::Enrolling).await?;
-        let mut ended = BTreeSet::new();
+        let (mut ended, mut shown) = (BTreeSet::new(), None);
         let enrolled = {
             let waiting = self.fleet.wait_enrolled(ENROL_TIMEOUT);
             tokio::pin!(waiting);
@@ -240,7 +245,13 @@ impl<'a> Deployment<'a> {
                 tokio::select! {
                     enrolled = &mut waiting => break enrolled,
                     () = cancel.cancelled() => return Err(Halt::Cancelled.into()),
-                    () = tokio::time::sleep(self.watch.observe_at(self.place.hypervisor)) => self.lose_the_ended(&mut ended).await,
+                    () = tokio::time::sleep(self.watch.observe_at(self.place.hypervisor)) => {
+                        let here = self.fleet.enrolled().len();
+                        if shown.replace(here) != Some(here) {
+                            say(&format!("{here} of {} workers have enrolled", self.workers.len()));
+                        }
+                        self.lose_the_ended(&mut ended).await;
+                    }
                 }
             }
         };
@@ -274,7 +285,20 @@ impl<'a> Deployment<'a> {
         for worker in &self.enrolled {
             self.store.add_worker(self.run, &NewWorker { name: &worker.worker, hello: &worker.hello }).await?;
         }
+        for (worker, took) in self.took() {
+            let seconds = took.as_secs_f64();
+            self.event(Level::Info, &format!("worker {worker} enrolled {seconds:.1} s after its start")).await?;
+        }
         Ok(())
+    }
+
+    /// What a person is told of the machines' times from start to enrolment; processes take none to speak of.
+    pub(crate) fn arrivals(&self) -> Option<String> {
+        self.workers.iter().all(is_machine).then(|| summary(&self.took()))
+    }
+
+    fn took(&self) -> Vec<(&str, Duration)> {
+        self.starts.took(self.enrolled.iter().map(|worker| (worker.worker.as_str(), worker.at)))
     }
 
     /// Workers in use, in the plan's order, each with its disks as a case names them.
@@ -385,7 +409,7 @@ async fn make(
     place: &Place<'_>,
     wanted: &Wanted,
     bootstrap: &Bootstrap,
-) -> Result<Vec<CreatedWorker>, Undeployed> {
+) -> Result<(Vec<CreatedWorker>, Starts), Undeployed> {
     let journal = RunJournal { store, run };
     let hypervisor = place.hypervisor;
     let mut specs = wanted.specs.clone();
@@ -399,9 +423,19 @@ async fn make(
     for warning in workers.iter().flat_map(|worker| &worker.warnings) {
         store.add_run_warning(run, warning).await?;
     }
-    let starting = workers.iter().map(|one| (one.spec.name.clone(), hypervisor.start_worker(one, bootstrap, &journal)));
-    all_of(Link::Start, wanted.patience, starting.collect()).await?;
-    Ok(workers)
+    let starting =
+        workers.iter().map(|one| (one.spec.name.clone(), timed(hypervisor.start_worker(one, bootstrap, &journal))));
+    let started = all_of(Link::Start, wanted.patience, starting.collect()).await?;
+    let mut starts = Starts::default();
+    workers.iter().zip(started).for_each(|(worker, at)| starts.record(&worker.spec.name, at));
+    Ok((workers, starts))
+}
+
+/// When a start was done.
+fn timed<'a>(
+    start: BoxFuture<'a, Result<(), HypervisorError>>,
+) -> BoxFuture<'a, Result<std::time::Instant, HypervisorError>> {
+    Box::pin(async move { start.await.map(|()| std::time::Instant::now()) })
 }
 
 /// Takes one step, named by its worker, for all at a time; answers in their order.
@@ -446,6 +480,15 @@ fn not_enrolled(error: &EnrolError, ended: &BTreeSet<String>) -> Undeployed {
         Break { worker: Some(missing.worker.clone()), link, cause }
     };
     Undeployed::Broken(format!("the workers did not enrol: {error}"), error.missing.iter().map(one).collect())
+}
+
+/// Whether a worker is a machine of its own, which boots and has a network between it and the orchestrator.
+fn is_machine(worker: &CreatedWorker) -> bool {
+    worker.mac.is_some()
+}
+
+fn grace(workers: &[CreatedWorker]) -> Duration {
+    if workers.iter().any(is_machine) { MACHINE_GRACE } else { LOCAL_GRACE }
 }
 
 fn expected(worker: &CreatedWorker) -> Expected {

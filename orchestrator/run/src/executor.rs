@@ -258,8 +258,12 @@ impl<'a> Session<'a> {
             watch: self.options.watch,
             patience: Patience::UntilFirst,
         };
-        let deployment = Deployment::create(self.store, self.run, self.place, wanted, &self.cancel).await?;
+        let say = |step: &str| self.tracker.state(RunState::Enrolling.as_str(), step);
+        let deployment = Deployment::create(self.store, self.run, self.place, wanted, &say, &self.cancel).await?;
         deployment.record_workers().await?;
+        if let Some(arrivals) = deployment.arrivals() {
+            self.tracker.note(arrivals);
+        }
         Ok(deployment)
     }
 

@@ -4,6 +4,7 @@
 //! [`store::Store`]. [`canary()`] takes one worker on each host through the whole chain. [`recover`] ends what an orchestrator that was
 //! killed left behind.
 
+mod arrivals;
 mod canary;
 mod case;
 mod deployment;

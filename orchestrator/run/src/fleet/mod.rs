@@ -62,6 +62,8 @@ pub struct Enrolled {
     pub hello: Hello,
     /// Its clock.
     pub offset: ClockOffset,
+    /// When its process enrolled first.
+    pub at: Instant,
 }
 
 impl Fleet {
@@ -146,8 +148,8 @@ impl Fleet {
     #[must_use]
     pub fn enrolled(&self) -> Vec<Enrolled> {
         let look = |member: &member::Member| {
-            let (hello, offset) = (member.hello.clone()?, member.clock.latest()?);
-            (member.link == Link::Up).then(|| Enrolled { worker: member.name().to_owned(), hello, offset })
+            let (hello, offset, at) = (member.hello.clone()?, member.clock.latest()?, member.enrolled_at?);
+            (member.link == Link::Up).then(|| Enrolled { worker: member.name().to_owned(), hello, offset, at })
         };
         self.shared.look_at_all(look).into_iter().flatten().collect()
     }
