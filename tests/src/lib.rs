@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub mod fake;
+pub mod machines;
 pub mod vm;
 
 use std::fs;
@@ -158,17 +159,21 @@ impl Site {
 
     fn processes(&self, wanted: impl Fn(&str) -> bool) -> Vec<Pid> {
         let mark = self.data_dir().join("disks");
-        let is_worker = |pid: &i32| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line);
-            wanted(&line) && line.contains(mark.to_str().unwrap())
-        };
-        let entries = fs::read_dir("/proc").unwrap().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        let mut pids: Vec<i32> = pids.filter(is_worker).collect();
-        pids.sort_unstable();
-        pids.into_iter().filter_map(Pid::from_raw).collect()
+        processes(|line| wanted(line) && line.contains(mark.to_str().unwrap()))
     }
+}
+
+/// Process ids by their command lines, in which a zero ends each argument.
+fn processes(wanted: impl Fn(&str) -> bool) -> Vec<Pid> {
+    let is_wanted = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        wanted(&String::from_utf8_lossy(&line))
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let mut pids: Vec<i32> = pids.filter(is_wanted).collect();
+    pids.sort_unstable();
+    pids.into_iter().filter_map(Pid::from_raw).collect()
 }
 
 /// What a finished command said.
