@@ -1,37 +1,43 @@
 //! `demo` and `run`: a plan from its start to its report.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use analysis::export::Export;
 use anyhow::Context;
+use hypervisor::Hypervisor;
 use plan::Profiles;
 use run::fleet::Authority;
-use run::{Place, Progress, Request};
-use store::{DataDir, RunId, Store};
+use run::{CanaryReport, Place, Progress, Request, WorkerImage};
+use store::{DataDir, DataDirLock, RunId, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::AfterArgs;
+use crate::cli::{AfterArgs, DemoArgs, RunArgs, WorkerArgs};
 use crate::interrupt::Interrupts;
-use crate::{CANCELLED, NOT_COMPLETE, output, place, plan_file, progress, recover, serve, table};
+use crate::place::Listening;
+use crate::{CANCELLED, NOT_COMPLETE, image, output, place, plan_file, progress, recover, serve, table};
 
 const CANCELLING: &str =
     "\nCancelling: the workers stop, what was measured is kept, disks are removed. Once more to break off at once.";
 
-pub(crate) async fn demo(data_dir: &Path, after: &AfterArgs) -> anyhow::Result<ExitCode> {
-    let yaml = plan::DEMO_PLAN.to_owned();
+pub(crate) async fn demo(data_dir: &Path, args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    if args.vm {
+        // Before the minutes that making the image may take.
+        hypervisor::vm::qemu_version().await?;
+        image::ensure(data_dir).await?;
+    }
+    let yaml = if args.vm { plan::DEMO_VM_PLAN } else { plan::DEMO_PLAN }.to_owned();
     let plan = plan::parse("the built-in demo plan", &yaml, &Profiles::shipped())?;
-    execute(data_dir, Request { plan, plan_yaml: yaml }, after).await
+    execute(data_dir, request(plan, yaml), &WorkerArgs::default(), &args.after).await
 }
 
-pub(crate) async fn run(data_dir: &Path, path: &Path, after: &AfterArgs) -> anyhow::Result<ExitCode> {
-    match plan_file::read(path)? {
-        Ok(file) => execute(data_dir, Request { plan: file.plan, plan_yaml: file.yaml }, after).await,
+pub(crate) async fn run(data_dir: &Path, args: &RunArgs) -> anyhow::Result<ExitCode> {
+    match plan_file::read(&args.plan)? {
+        Ok(file) => execute(data_dir, request(file.plan, file.yaml), &args.workers, &args.after).await,
         Err(errors) => {
             plan_file::show_errors(&errors);
             Ok(ExitCode::FAILURE)
@@ -39,24 +45,89 @@ pub(crate) async fn run(data_dir: &Path, path: &Path, after: &AfterArgs) -> anyh
     }
 }
 
-async fn execute(data_dir: &Path, request: Request, after: &AfterArgs) -> anyhow::Result<ExitCode> {
-    let dir = DataDir::new(data_dir);
-    let _lock = dir.lock()?;
+/// A plan with how its place wants it carried out.
+pub(crate) fn request(plan: plan::TestPlan, plan_yaml: String) -> Request {
+    let options = place::options(&plan);
+    Request { plan, plan_yaml, options }
+}
+
+/// Boots one worker on each host that the plan would use, and removes it.
+pub(crate) async fn canary(data_dir: &Path, request: &Request, workers: &WorkerArgs) -> anyhow::Result<CanaryReport> {
+    let site = Site::open(data_dir, request, workers).await?;
+    let mut interrupts = Interrupts::listen()?;
+    let (progress, watched) = watch::channel(Progress::default());
+    let cancel = CancellationToken::new();
+    let shown = tokio::spawn(progress::show(watched));
+    let place = site.place();
+    let flown = run::canary(&site.store, &place, request, progress, cancel.clone());
+    tokio::pin!(flown);
+    let report = tokio::select! {
+        report = &mut flown => report,
+        () = interrupts.next() => {
+            cancel.cancel();
+            output::note(CANCELLING);
+            flown.await
+        }
+    };
+    let _ = shown.await;
+    Ok(report?)
+}
+
+/// The data directory, held, and the place of the workers.
+struct Site {
+    store: Store,
+    hypervisor: Box<dyn Hypervisor>,
+    authority: Arc<Authority>,
+    listening: Listening,
+    image: Option<WorkerImage>,
+    _lock: DataDirLock,
+}
+
+impl Site {
+    /// What an earlier orchestrator left is removed first.
+    async fn open(data_dir: &Path, request: &Request, workers: &WorkerArgs) -> anyhow::Result<Self> {
+        let listening = place::listening(&request.plan, workers)?;
+        if let Some(finding) = place::image_finding(data_dir, &request.plan) {
+            anyhow::bail!("{}; {}", finding.message, finding.remedy);
+        }
+        let dir = DataDir::new(data_dir);
+        let lock = dir.lock()?;
+        let store = Store::open(&dir).await?;
+        let authority = Arc::new(Authority::open(&data_dir.join("tls"))?);
+        let hypervisor = place::of_plan(data_dir, &request.plan)?;
+        recover::recover(data_dir, &store).await?;
+        let image = place::image(data_dir, &request.plan);
+        Ok(Self { store, hypervisor, authority, listening, image, _lock: lock })
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place {
+            hypervisor: self.hypervisor.as_ref(),
+            worker_address: self.listening.address,
+            told: self.listening.told.clone(),
+            authority: Arc::clone(&self.authority),
+            image: self.image.clone(),
+        }
+    }
+}
+
+async fn execute(
+    data_dir: &Path,
+    request: Request,
+    workers: &WorkerArgs,
+    after: &AfterArgs,
+) -> anyhow::Result<ExitCode> {
+    let site = Site::open(data_dir, &request, workers).await?;
     // Before hours of load, not after them.
     let listener = if after.serve { Some(serve::bind(after.listen).await?) } else { None };
-    let store = Store::open(&dir).await?;
-    let authority = Arc::new(Authority::open(&data_dir.join("tls"))?);
-    let hypervisor = place::of_plan(data_dir, &request.plan)?;
-    recover::recover(data_dir, &store).await?;
+    place::introduce(&request.plan, site.hypervisor.as_ref()).await;
+    let (store, place) = (&site.store, site.place());
     let interrupts = Interrupts::listen()?;
     let (progress, watched) = watch::channel(Progress::default());
-    let pages = Pages::open(listener, &store, &watched)?;
-    // Local workers dial loopback; port 0 is any free one.
-    let worker_address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let place = Place { hypervisor: hypervisor.as_ref(), worker_address, authority };
-    let (id, interrupts) = cancellable(&store, &place, &request, (progress, watched), interrupts).await?;
+    let pages = Pages::open(listener, store, &watched)?;
+    let (id, interrupts) = cancellable(store, &place, &request, (progress, watched), interrupts).await?;
     let export = store.load_export(id).await?;
-    conclude(data_dir, &store, &export, after.json)?;
+    conclude(data_dir, store, &export, after.json)?;
     pages.until_interrupted(interrupts).await?;
     Ok(exit_code(&export))
 }

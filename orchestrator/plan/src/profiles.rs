@@ -43,11 +43,21 @@ const SHIPPED_PROFILES: &[(&str, &str)] = shipped![
     "deep/32k-sequential-write",
 ];
 
-const EXAMPLES: &[(&str, &str)] =
-    shipped!["plans/demo", "plans/first-look", "plans/peak", "plans/published-hci", "plans/reference"];
+const EXAMPLES: &[(&str, &str)] = shipped![
+    "plans/demo",
+    "plans/demo-vm",
+    "plans/first-look",
+    "plans/peak",
+    "plans/proxmox",
+    "plans/published-hci",
+    "plans/reference"
+];
 
 /// The plan of the demo: two workers with two data disks each, two footprints, the five published profiles.
 pub const DEMO_PLAN: &str = include_str!("../../../profiles/plans/demo.yaml");
+
+/// The plan of the demo on VMs: the same, smaller, for machines without KVM.
+pub const DEMO_VM_PLAN: &str = include_str!("../../../profiles/plans/demo-vm.yaml");
 
 /// Names of the example plans.
 pub fn examples() -> impl Iterator<Item = &'static str> {

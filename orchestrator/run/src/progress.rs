@@ -25,4 +25,7 @@ pub struct Progress {
     pub mib_per_s: Option<f64>,
     /// Estimated seconds to the end of the run.
     pub seconds_left: Option<f64>,
+    /// What a person should be told once, oldest first: how long each deployment's machines took to enrol. At most one a deployment.
+    #[serde(skip)]
+    pub notes: Vec<String>,
 }

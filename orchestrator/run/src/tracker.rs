@@ -35,6 +35,11 @@ impl Tracker {
         });
     }
 
+    /// Something that a person should be told once.
+    pub(crate) fn note(&self, note: String) {
+        self.sender.send_modify(|progress| progress.notes.push(note));
+    }
+
     /// The next step of the schedule begins.
     pub(crate) fn begin_step(&mut self, index: usize) {
         self.done = plan::Progress { steps_done: index, measured: self.done.measured, ..plan::Progress::default() };

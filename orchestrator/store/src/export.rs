@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use analysis::case::{CaseFigures, CaseState, Ending};
-use analysis::export::{Case, Event, Export, FORMAT, Fill, Run, Second, SecondOp};
+use analysis::export::{Case, Event, Export, FORMAT, Fill, HostSample, Run, Second, SecondOp};
 use serde_json::{Value, json};
 use sqlx::{Connection, FromRow, SqliteConnection};
 use worker_protocol::Phase;
@@ -114,7 +114,8 @@ async fn cases(connection: &mut SqliteConnection, run: RunId, run_ended: bool) -
     for row in rows {
         let fill = fills.get(&row.footprint_bytes).cloned();
         let outcome = row.outcome(connection, run_ended).await?;
-        cases.push(row.into_case(fill, outcome)?);
+        let hosts = row.host_samples(connection).await?;
+        cases.push(row.into_case(fill, outcome, hosts)?);
     }
     Ok(cases)
 }
@@ -145,6 +146,7 @@ struct CaseRow {
     effective_bytes: u64,
     workload_json: String,
     started: Option<String>,
+    t0: Option<String>,
     t1: Option<String>,
     state: String,
     reason: Option<String>,
@@ -197,7 +199,22 @@ impl CaseRow {
         })
     }
 
-    fn into_case(self, fill: Option<Fill>, outcome: CaseOutcome) -> Result<Case, Fault> {
+    /// Those of a case that has a window; before its start there is no load that they could explain.
+    async fn host_samples(&self, connection: &mut SqliteConnection) -> Result<Vec<HostSample>, Fault> {
+        let Some(t0) = time_opt(self.t0.as_deref(), "cases.t0")? else { return Ok(Vec::new()) };
+        let rows: Vec<(String, String, Option<String>)> =
+            sqlx::query_as(sql::EXPORT_HOST_SAMPLES).bind(self.id).fetch_all(connection).await?;
+        let sample = |(at, hosts, storage): (String, String, Option<String>)| {
+            Ok(HostSample {
+                t: time(&at, "host_samples.at")?.duration_since(t0).as_secs_f64(),
+                hosts: from_json(&hosts, "host_samples.hosts_json")?,
+                storage: from_json_opt(storage.as_deref(), "host_samples.storage_json")?,
+            })
+        };
+        rows.into_iter().map(sample).collect()
+    }
+
+    fn into_case(self, fill: Option<Fill>, outcome: CaseOutcome, hosts: Vec<HostSample>) -> Result<Case, Fault> {
         let workload = Workload::of(&self.workload_json)?;
         let options = Some(workload.options());
         let figures = outcome.figures;
@@ -232,6 +249,7 @@ impl CaseRow {
             steady_state: figures.steady_state,
             per_worker: figures.per_worker,
             per_disk: figures.per_disk,
+            hosts,
             warnings: outcome.warnings,
         })
     }

@@ -6,6 +6,7 @@ mod charts;
 mod circumstances;
 mod engine;
 mod figures;
+mod hosts;
 mod incidents;
 mod page;
 mod plan_view;
