@@ -43,7 +43,11 @@ impl Drop for Serving {
 
 /// Status and body of a request; none where curl is not installed.
 fn curl<const N: usize>(args: [&str; N]) -> Option<(String, String)> {
-    let output = Command::new("curl").args(["--silent", "--show-error", "--noproxy", "*", "--write-out", "\n%{http_code}"]).args(args).output().ok()?;
+    let output = Command::new("curl")
+        .args(["--silent", "--show-error", "--noproxy", "*", "--write-out", "\n%{http_code}"])
+        .args(args)
+        .output()
+        .ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (body, status) = text.rsplit_once('\n')?;
     Some((status.to_owned(), body.to_owned()))
@@ -60,7 +64,8 @@ fn the_first_start_prints_a_link_that_makes_the_administrator() {
     assert!(status == "200" && page.contains("Make the administrator"), "{status} {page}");
     let jar = site.path().join("jar");
     let form = "name=boss&password=a+few+words+more&repeated=a+few+words+more";
-    let made = curl(["--cookie-jar", jar.to_str().unwrap(), "--header", &format!("Origin: {origin}"), "--data", form, &link]);
+    let made =
+        curl(["--cookie-jar", jar.to_str().unwrap(), "--header", &format!("Origin: {origin}"), "--data", form, &link]);
     assert_eq!(made.unwrap().0, "303");
     assert_eq!(curl([&link]).unwrap().0, "410");
     let users = curl(["--cookie", jar.to_str().unwrap(), &format!("{origin}/api/v1/users")]).unwrap();
@@ -70,7 +75,8 @@ fn the_first_start_prints_a_link_that_makes_the_administrator() {
 
     let mut again = Serving::start(&site, ["serve", "--listen", "127.0.0.1:0"]);
     let where_ = again.line("Web interface: ");
-    let origin = where_.split_whitespace().find(|word| word.starts_with("http")).unwrap().trim_end_matches('/').to_owned();
+    let origin =
+        where_.split_whitespace().find(|word| word.starts_with("http")).unwrap().trim_end_matches('/').to_owned();
     assert_eq!(curl([&format!("{origin}/healthz")]).unwrap(), ("200".to_owned(), "ok\n".to_owned()));
     assert!(!again.said.iter().any(|line| line.contains("/setup/")), "{:?}", again.said);
 }

@@ -70,7 +70,11 @@ async fn serve(address: &str, exports: Vec<Export>) -> Result<(), Failure> {
     let (_directory, store) = source::new_store().await;
     source::add_user(&store, "admin", Role::Admin).await;
     let app = source::new_app(Arc::new(source::Runs::new(exports, Some(progress))), store, listening);
-    println!("http://{listening}/ as admin, {:?}, or http://{listening}{} as a viewer", source::PASSWORD, app.enter_link()?);
+    println!(
+        "http://{listening}/ as admin, {:?}, or http://{listening}{} as a viewer",
+        source::PASSWORD,
+        app.enter_link()?
+    );
     web::serve(listener, None, app, std::future::pending()).await;
     Ok(())
 }

@@ -16,7 +16,8 @@ async fn ended(bench: &Bench) {
     for worker in &fleet {
         bench.finished(case, worker).await;
     }
-    let fill = store::DiskFill { worker: "w1".into(), disk: "w1-d0".into(), bytes: 1, seconds: 1.0, verified_blocks: 1 };
+    let fill =
+        store::DiskFill { worker: "w1".into(), disk: "w1-d0".into(), bytes: 1, seconds: 1.0, verified_blocks: 1 };
     let fill = store::NewFill { footprint_bytes: 1_000_000_000, seconds: 1.0, disks: vec![fill] };
     bench.store.add_fill(bench.run, &fill).await.unwrap();
     let result = bench.store.evaluate_case(case, Ending::Ran).await.unwrap();

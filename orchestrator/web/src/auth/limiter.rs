@@ -63,7 +63,11 @@ mod tests {
             limiter.take("a", start).unwrap();
         }
         assert_eq!(limiter.take("a", start), Err(Duration::from_secs(10)));
-        assert_eq!(limiter.take("a", start + Duration::from_secs(4)), Err(Duration::from_secs(6)), "asking costs nothing");
+        assert_eq!(
+            limiter.take("a", start + Duration::from_secs(4)),
+            Err(Duration::from_secs(6)),
+            "asking costs nothing"
+        );
         limiter.take("a", start + Duration::from_secs(10)).unwrap();
         assert!(limiter.take("a", start + Duration::from_secs(10)).is_err());
         for _ in 0..3 {

@@ -7,9 +7,8 @@ use std::process::{Child, Command, Stdio};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
-use thirtyfour::extensions::cdp::ChromeDevTools;
+use thirtyfour::LoggingPrefsLogLevel;
 use thirtyfour::prelude::*;
-use thirtyfour::{ChromiumLikeCapabilities as _, LoggingPrefsLogLevel};
 
 /// Widths of the pictures, CSS pixels: a laptop's window and a telephone.
 const WIDTHS: [u32; 2] = [1280, 390];
@@ -33,7 +32,8 @@ impl Browser {
             return None;
         };
         let mut chromedriver = Command::new(driver);
-        let mut chromedriver = chromedriver.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut chromedriver =
+            chromedriver.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(chromedriver.stdout.take().unwrap());
         let port = output.lines().map_while(Result::ok).find_map(|line| {
             let (_, port) = line.rsplit_once("started successfully on port ")?;
@@ -130,8 +130,8 @@ impl Browser {
 
     /// Pictures of the page at each width, light and dark; the page must not be wider than its window.
     pub(crate) async fn shoot(&self, name: &str) {
-        let tools = ChromeDevTools::new(self.driver.handle().clone());
-        let send = async |command: &str, parameters: Value| tools.execute_cdp_with_params(command, parameters).await.unwrap();
+        let tools = self.driver.cdp();
+        let send = async |command: &str, parameters: Value| tools.send_raw(command, parameters).await.unwrap();
         for width in WIDTHS {
             let metrics = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
             send("Emulation.setDeviceMetricsOverride", metrics).await;
@@ -139,9 +139,11 @@ impl Browser {
                 let scheme_feature = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
                 send("Emulation.setEmulatedMedia", scheme_feature).await;
                 let needed = self.value("document.documentElement.scrollWidth").await.as_u64().unwrap();
-                let height = self.value("document.documentElement.scrollHeight").await.as_u64().unwrap().min(MAX_HEIGHT);
+                let height =
+                    self.value("document.documentElement.scrollHeight").await.as_u64().unwrap().min(MAX_HEIGHT);
                 let clip = json!({ "x": 0, "y": 0, "width": width, "height": height, "scale": 1 });
-                let picture = send("Page.captureScreenshot", json!({ "captureBeyondViewport": true, "clip": clip })).await;
+                let picture =
+                    send("Page.captureScreenshot", json!({ "captureBeyondViewport": true, "clip": clip })).await;
                 let picture = BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap();
                 let file = screenshots().join(format!("{name}-{width}-{scheme}.png"));
                 std::fs::write(&file, picture).unwrap();
@@ -166,10 +168,8 @@ fn find(name: &str) -> Option<PathBuf> {
 
 /// Where the pictures go.
 fn screenshots() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"),
-        PathBuf::from,
-    );
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from);
     let directory = target.join("screenshots");
     std::fs::create_dir_all(&directory).unwrap();
     directory

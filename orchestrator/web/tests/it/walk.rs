@@ -13,7 +13,8 @@ const NEW: &str = "quite another password";
 
 /// Runs that look different, each with an id of its own; the first is [`ID`].
 fn exports() -> Vec<Export> {
-    let makers = [samples::demo, samples::running, samples::incomplete, samples::cancelled, samples::empty, samples::hostile];
+    let makers =
+        [samples::demo, samples::running, samples::incomplete, samples::cancelled, samples::empty, samples::hostile];
     let numbered = makers.into_iter().enumerate().map(|(index, make)| {
         let mut export = make();
         export.run.id = if index == 0 { ID.to_owned() } else { format!("0199c2a4-5b6e-7d10-9f3a-{index:012x}") };
@@ -97,7 +98,7 @@ async fn administer(browser: &Browser) -> String {
     browser.click("a[aria-label='Remove carol']").await;
     browser.shoot("remove-user").await;
     browser.click("a.button").await;
-    browser.submit("/users").await;
+    assert_eq!(browser.path().await, "/users");
     is_well(browser).await;
     link
 }
@@ -108,7 +109,7 @@ async fn use_runs(browser: &Browser) {
     browser.fill("textarea", "Node 3 had a failed disk.\n<img src=x onerror=alert(1)> is text.").await;
     browser.submit(&format!("/runs/{ID}/note")).await;
     assert!(browser.text().await.contains("<img src=x onerror=alert(1)> is text."));
-    browser.driver.query(thirtyfour::By::Css("html[data-charts]")).first().await.unwrap();
+    browser.find("html[data-charts]").await;
     browser.shoot("run").await;
     is_well(browser).await;
     browser.goto("/?state=complete").await;
