@@ -128,7 +128,7 @@ impl Browser {
         lines.filter(|line| !expected.iter().any(|word| line.contains(word))).collect()
     }
 
-    /// Pictures of the page at each width, light and dark; the page must not be wider than its window.
+    /// Pictures of the page at each width, light and dark; it must not be wider than its window, and its texts must be seen well.
     pub(crate) async fn shoot(&self, name: &str) {
         let tools = self.driver.cdp();
         let send = async |command: &str, parameters: Value| tools.send_raw(command, parameters).await.unwrap();
@@ -147,6 +147,8 @@ impl Browser {
                 let picture = BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap();
                 let file = screenshots().join(format!("{name}-{width}-{scheme}.png"));
                 std::fs::write(&file, picture).unwrap();
+                let dim = self.driver.execute(include_str!("contrast.js"), Vec::new()).await.unwrap();
+                assert_eq!(*dim.json(), json!([]), "{name}, {width} px, {scheme}: too little contrast");
                 assert!(needed <= u64::from(width), "{name}: {needed} px wide in a window of {width}");
             }
         }
