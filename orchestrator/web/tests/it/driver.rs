@@ -1,8 +1,8 @@
 //! A real browser through chromedriver: what it is told, what it logs, and pictures of what it shows.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Lines};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -16,12 +16,26 @@ const WIDTHS: [u32; 2] = [1280, 390];
 /// The tallest picture.
 const MAX_HEIGHT: u64 = 2400;
 
-/// A browser and its chromedriver; both end with it.
+/// A browser and its chromedriver; both end with it, in this order, also where a test fails.
 pub(crate) struct Browser {
     pub(crate) driver: WebDriver,
-    chromedriver: Child,
+    _chromedriver: Chromedriver,
     base: String,
     _profile: tempfile::TempDir,
+}
+
+struct Chromedriver {
+    child: Child,
+    /// Kept: what it writes to a pipe that nobody holds would end it.
+    output: Option<Lines<BufReader<ChildStdout>>>,
+}
+
+impl Drop for Chromedriver {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Browser {
@@ -31,11 +45,11 @@ impl Browser {
             println!("skipped: chromedriver and chromium are not both installed");
             return None;
         };
-        let mut chromedriver = Command::new(driver);
-        let mut chromedriver =
-            chromedriver.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(chromedriver.stdout.take().unwrap());
-        let port = output.lines().map_while(Result::ok).find_map(|line| {
+        let mut command = Command::new(driver);
+        let command = command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut chromedriver = Chromedriver { child: command.spawn().unwrap(), output: None };
+        let output = BufReader::new(chromedriver.child.stdout.take().unwrap());
+        let port = chromedriver.output.insert(output.lines()).map_while(Result::ok).find_map(|line| {
             let (_, port) = line.rsplit_once("started successfully on port ")?;
             port.trim_end_matches('.').parse::<u16>().ok()
         });
@@ -62,7 +76,7 @@ impl Browser {
         // The first to install a provider has it installed; any is ring's.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let driver = WebDriver::new(format!("http://127.0.0.1:{}", port.unwrap()), capabilities).await.unwrap();
-        Some(Self { driver, chromedriver, base: base.to_owned(), _profile: profile })
+        Some(Self { driver, _chromedriver: chromedriver, base: base.to_owned(), _profile: profile })
     }
 
     pub(crate) async fn goto(&self, path: &str) {
@@ -156,10 +170,8 @@ impl Browser {
         send("Emulation.setEmulatedMedia", json!({ "features": [] })).await;
     }
 
-    pub(crate) async fn end(mut self) {
+    pub(crate) async fn end(self) {
         self.driver.clone().quit().await.unwrap();
-        self.chromedriver.kill().unwrap();
-        self.chromedriver.wait().unwrap();
     }
 }
 
