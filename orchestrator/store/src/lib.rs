@@ -5,6 +5,7 @@
 
 mod cases;
 mod data_dir;
+mod deletion;
 mod error;
 mod evaluate;
 mod export;
@@ -14,7 +15,10 @@ mod read;
 mod rows;
 mod runs;
 mod samples;
+mod sessions;
 mod sql;
+mod tokens;
+mod users;
 mod workload;
 
 use std::path::{Path, PathBuf};
@@ -29,8 +33,14 @@ pub use model::*;
 pub use open::BUSY_TIMEOUT;
 pub use read::LATEST;
 pub use samples::StoredSecond;
+pub use sessions::{IDLE_LIMIT, MAX_SESSIONS, SESSION_LIMIT, Session};
+pub use tokens::{ApiToken, MAX_TOKENS, NewToken, TokenBearer, TokenId};
+pub use users::{PASSWORD_LINK_LIMIT, Role, User, UserId};
 
 use error::Fault;
+
+/// SHA-256 of a secret of 256 random bits.
+pub type SecretHash = [u8; 32];
 
 /// The store of one data directory. Clones share its connections.
 #[derive(Debug, Clone)]

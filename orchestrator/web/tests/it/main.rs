@@ -7,7 +7,13 @@ mod samples;
 #[path = "../samples/source.rs"]
 mod source;
 
+mod access;
+mod accounts;
 mod browser;
+mod client;
+mod driver;
 mod exports;
+mod listener;
 mod report;
 mod router;
+mod walk;
