@@ -3,6 +3,7 @@
 mod check;
 mod decode;
 pub mod duration;
+pub mod edit;
 pub mod limits;
 mod model;
 mod problem;

@@ -8,8 +8,10 @@ mod data_dir;
 mod error;
 mod evaluate;
 mod export;
+mod live;
 mod model;
 mod open;
+mod profiles;
 mod read;
 mod rows;
 mod runs;
@@ -25,8 +27,10 @@ use tokio::sync::{Mutex, MutexGuard};
 
 pub use data_dir::{DATABASE_FILE, DataDir, DataDirLock, LOCK_FILE};
 pub use error::{Refusal, StoreError};
+pub use live::{LiveCase, StoredEvent};
 pub use model::*;
 pub use open::BUSY_TIMEOUT;
+pub use profiles::{MAX_PROFILES, StoredProfile};
 pub use read::LATEST;
 pub use samples::StoredSecond;
 

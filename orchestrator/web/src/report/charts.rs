@@ -77,8 +77,12 @@ pub(crate) struct Line {
 
 /// JSON that may stand inside a `<script>` element: `<`, `>` and `&` are escaped, so that no text in it can end the element.
 pub(crate) fn island(chart: &Chart) -> Result<String, serde_json::Error> {
-    let json = serde_json::to_string(chart)?;
-    Ok(json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"))
+    Ok(escape_island(&serde_json::to_string(chart)?))
+}
+
+/// JSON text that may stand inside a `<script>` element.
+pub(crate) fn escape_island(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 /// The operations of a workload, in the order in which they are drawn.

@@ -13,5 +13,6 @@ mod profile;
 mod series;
 mod view;
 
+pub(crate) use charts::escape_island;
 pub use page::report_html;
 pub(crate) use view::{ReportView, verdict};
