@@ -193,6 +193,38 @@ pub enum Refusal {
         /// Why.
         detail: String,
     },
+    /// There is a user of that name.
+    #[error("there is a user {name:?} already; choose another name")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// Nobody could administrate any more.
+    #[error("{name} is the last administrator who can log in; make somebody else one first")]
+    LastAdmin {
+        /// The user.
+        name: String,
+    },
+    /// A user has as many tokens as are allowed.
+    #[error("{name} has {allowed} API tokens, which is the most; revoke one first")]
+    TooManyTokens {
+        /// The user.
+        name: String,
+        /// The most.
+        allowed: u32,
+    },
+    /// A run that goes on is not deleted.
+    #[error("the run is in state {state}; only a run that has ended can be deleted")]
+    RunGoesOn {
+        /// State it has.
+        state: crate::RunState,
+    },
+    /// With the run, the record of what it left behind would go.
+    #[error("the run's journal does not say that these were removed: {}", objects.join(", "))]
+    LeftBehind {
+        /// Recorded ids, or the calls that may have made something.
+        objects: Vec<String>,
+    },
     /// The merge was broken off.
     #[error("the merge was broken off: {0}")]
     Merge(String),

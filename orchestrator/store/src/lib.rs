@@ -5,6 +5,7 @@
 
 mod cases;
 mod data_dir;
+mod deletion;
 mod error;
 mod evaluate;
 mod export;
@@ -16,7 +17,10 @@ mod read;
 mod rows;
 mod runs;
 mod samples;
+mod sessions;
 mod sql;
+mod tokens;
+mod users;
 mod workload;
 
 use std::path::{Path, PathBuf};
@@ -33,8 +37,14 @@ pub use open::BUSY_TIMEOUT;
 pub use profiles::{MAX_PROFILES, StoredProfile};
 pub use read::LATEST;
 pub use samples::StoredSecond;
+pub use sessions::{IDLE_LIMIT, MAX_SESSIONS, SESSION_LIMIT, Session};
+pub use tokens::{ApiToken, MAX_TOKENS, NewToken, TokenBearer, TokenId};
+pub use users::{PASSWORD_LINK_LIMIT, Role, User, UserId};
 
 use error::Fault;
+
+/// SHA-256 of a secret of 256 random bits.
+pub type SecretHash = [u8; 32];
 
 /// The store of one data directory. Clones share its connections.
 #[derive(Debug, Clone)]

@@ -388,6 +388,8 @@ pub struct RunSummary {
     pub started: Timestamp,
     /// When it ended.
     pub finished: Option<Timestamp>,
+    /// What the engineer says of it.
+    pub note: String,
     /// Cases that were started.
     pub cases: u32,
     /// Cases that are complete.
@@ -407,4 +409,59 @@ pub struct CaseSummary {
     pub workload: String,
     /// `running`, `complete`, `incomplete`, `failed` or `cancelled`.
     pub state: String,
+}
+
+/// Which runs a list has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFilter {
+    /// How they ended, or that they did not.
+    pub state: Option<RunGroup>,
+    /// A part of the name or of the note; letters' case does not matter.
+    pub text: Option<String>,
+    /// Runs created before this one.
+    pub before: Option<RunId>,
+    /// The most runs.
+    pub limit: u32,
+}
+
+impl RunFilter {
+    /// The latest `limit` runs.
+    #[must_use]
+    pub fn all(limit: u32) -> Self {
+        Self { state: None, text: None, before: None, limit }
+    }
+}
+
+/// Runs told apart by what a reader looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum RunGroup {
+    GoingOn,
+    Complete,
+    Incomplete,
+    Failed,
+    Cancelled,
+}
+
+impl RunGroup {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::GoingOn, Self::Complete, Self::Incomplete, Self::Failed, Self::Cancelled];
+
+    /// The word for it: `going-on`, `complete` …
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::GoingOn => "going-on",
+            Self::Complete => "complete",
+            Self::Incomplete => "incomplete",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The group of a word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|group| group.as_str() == word)
+    }
 }

@@ -6,7 +6,8 @@ use worker_protocol::Ops;
 use crate::error::{Fault, Refusal};
 use crate::rows::{TotalsRow, from_json, from_json_opt, time, time_opt};
 use crate::{
-    CaseId, CaseSummary, Effect, JournalEntry, JournalId, RunId, RunState, RunSummary, Store, StoreError, sql,
+    CaseId, CaseSummary, Effect, JournalEntry, JournalId, RunFilter, RunGroup, RunId, RunState, RunSummary, Store,
+    StoreError, sql,
 };
 
 /// Runs that an error lists as candidates.
@@ -21,11 +22,25 @@ impl Store {
     /// # Errors
     /// [`StoreError`] where they cannot be read.
     pub async fn list_runs(&self, limit: u32) -> Result<Vec<RunSummary>, StoreError> {
-        self.named("listing runs", self.try_list_runs(limit).await)
+        self.filter_runs(&RunFilter::all(limit)).await
     }
 
-    async fn try_list_runs(&self, limit: u32) -> Result<Vec<RunSummary>, Fault> {
-        let rows: Vec<RunRow> = sqlx::query_as(sql::LIST_RUNS).bind(limit).fetch_all(&self.inner.readers).await?;
+    /// The runs that a filter lets through, latest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] where they cannot be read.
+    pub async fn filter_runs(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, StoreError> {
+        self.named("listing runs", self.try_filter_runs(filter).await)
+    }
+
+    async fn try_filter_runs(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, Fault> {
+        let rows: Vec<RunRow> = sqlx::query_as(sql::LIST_RUNS)
+            .bind(filter.limit)
+            .bind(filter.before.map(|run| run.to_string()))
+            .bind(filter.text.as_deref())
+            .bind(filter.state.map(RunGroup::as_str))
+            .fetch_all(&self.inner.readers)
+            .await?;
         rows.into_iter().map(RunRow::into_summary).collect()
     }
 
@@ -114,7 +129,7 @@ impl Store {
         self.named("reading the journal", self.journal(sql::LIVING_OBJECTS, run).await)
     }
 
-    async fn journal(&self, statement: &'static str, run: RunId) -> Result<Vec<JournalEntry>, Fault> {
+    pub(crate) async fn journal(&self, statement: &'static str, run: RunId) -> Result<Vec<JournalEntry>, Fault> {
         let rows: Vec<JournalRow> =
             sqlx::query_as(statement).bind(run.to_string()).fetch_all(&self.inner.readers).await?;
         rows.into_iter().map(JournalRow::into_entry).collect()
@@ -134,7 +149,7 @@ impl Store {
         match ids.as_slice() {
             [id] => run_id(id),
             [] => {
-                let candidates = self.try_list_runs(CANDIDATES).await?;
+                let candidates = self.try_filter_runs(&RunFilter::all(CANDIDATES)).await?;
                 let candidates = candidates.iter().map(|run| format!("{} ({}, {})", run.id, run.name, run.state));
                 Err(Refusal::NoSuchRun { asked: asked.to_owned(), candidates: candidates.collect() }.into())
             }
@@ -170,6 +185,7 @@ struct RunRow {
     reason: Option<String>,
     started: String,
     finished: Option<String>,
+    note: String,
     cases: u32,
     complete_cases: u32,
 }
@@ -184,6 +200,7 @@ impl RunRow {
             name: self.name,
             complete: self.complete,
             reason: self.reason,
+            note: self.note,
             cases: self.cases,
             complete_cases: self.complete_cases,
         })

@@ -105,6 +105,19 @@ impl Store {
         Ok(complete)
     }
 
+    /// Replaces what the engineer says of a run.
+    ///
+    /// # Errors
+    /// [`Refusal::Absent`] where there is no such run; [`StoreError`] where it cannot be committed.
+    pub async fn set_note(&self, run: RunId, note: &str) -> Result<(), StoreError> {
+        let stored = async {
+            let mut writer = self.writer().await?;
+            let done = sqlx::query(sql::UPDATE_NOTE).bind(run.to_string()).bind(note).execute(&mut *writer).await?;
+            one_row(done, || Fault::absent("run", run))
+        };
+        self.named("recording a note", stored.await)
+    }
+
     /// Adds something that the reader of all the run's figures must know; once, however often it is said.
     ///
     /// # Errors
@@ -254,7 +267,7 @@ pub(crate) fn one_row(done: sqlx::sqlite::SqliteQueryResult, otherwise: impl FnO
     if done.rows_affected() == 0 { Err(otherwise()) } else { Ok(()) }
 }
 
-async fn run_state(connection: &mut SqliteConnection, run: RunId) -> Result<RunState, Fault> {
+pub(crate) async fn run_state(connection: &mut SqliteConnection, run: RunId) -> Result<RunState, Fault> {
     let word: Option<String> =
         sqlx::query_scalar(sql::SELECT_RUN_STATE).bind(run.to_string()).fetch_optional(connection).await?;
     RunState::parse(&word.ok_or_else(|| Fault::absent("run", run))?)

@@ -114,24 +114,29 @@ statements! {
     LIST_CASES = "SELECT id, ordinal, footprint_bytes, json_extract(workload_json, '$.name') AS workload, state \
         FROM cases WHERE run_id = ?1 ORDER BY ordinal";
 
-    LIST_RUNS = "SELECT id, name, state, complete, reason, started, finished, \
+    #[doc = "Optional: ?2 only ids before it, ?3 a part of name or note, ?4 a state as `RunFilter` has them."]
+    LIST_RUNS = "SELECT id, name, state, complete, reason, started, finished, note, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases \
-        FROM runs ORDER BY id DESC LIMIT ?1";
-    UNFINISHED_RUNS = "SELECT id, name, state, complete, reason, started, finished, \
+        FROM runs WHERE deleted IS NULL AND (?2 IS NULL OR id < ?2) \
+        AND (?3 IS NULL OR instr(lower(name), lower(?3)) > 0 OR instr(lower(note), lower(?3)) > 0) \
+        AND (?4 IS NULL OR ?4 = CASE WHEN state IN ('failed', 'cancelled') THEN state WHEN state <> 'done' THEN 'going-on' \
+            WHEN complete THEN 'complete' ELSE 'incomplete' END) \
+        ORDER BY id DESC LIMIT ?1";
+    UNFINISHED_RUNS = "SELECT id, name, state, complete, reason, started, finished, note, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases \
         FROM runs WHERE state NOT IN ('done', 'failed', 'cancelled') ORDER BY id";
-    SELECT_RUN_SUMMARY = "SELECT id, name, state, complete, reason, started, finished, \
+    SELECT_RUN_SUMMARY = "SELECT id, name, state, complete, reason, started, finished, note, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases \
-        FROM runs WHERE id = ?1";
-    LATEST_RUN = "SELECT id FROM runs ORDER BY id DESC LIMIT 1";
+        FROM runs WHERE id = ?1 AND deleted IS NULL";
+    LATEST_RUN = "SELECT id FROM runs WHERE deleted IS NULL ORDER BY id DESC LIMIT 1";
     #[doc = "Ids that begin with ?1; ?2 is the first text after all of those."]
-    RUNS_WITH_PREFIX = "SELECT id FROM runs WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
+    RUNS_WITH_PREFIX = "SELECT id FROM runs WHERE id >= ?1 AND id < ?2 AND deleted IS NULL ORDER BY id DESC LIMIT ?3";
 
     EXPORT_RUN = "SELECT id, name, state, complete, reason, started, finished, plan_yaml, plan_json, environment_json, \
-        warnings_json, seed FROM runs WHERE id = ?1";
+        warnings_json, seed FROM runs WHERE id = ?1 AND deleted IS NULL";
     EXPORT_EVENTS = "SELECT at, level, message FROM events WHERE run_id = ?1 ORDER BY id";
     EXPORT_TRANSITIONS = "SELECT state, at FROM run_transitions WHERE run_id = ?1 ORDER BY id";
     EXPORT_WORKERS = "SELECT name, hello_json, engine_json FROM workers WHERE run_id = ?1 ORDER BY name";
@@ -156,4 +161,65 @@ statements! {
     EXPORT_CLUSTER_SECONDS = "SELECT phase, second, read_iops, read_mib_per_s, read_mean_us, read_p50_us, read_p99_us, read_max_us, \
         write_iops, write_mib_per_s, write_mean_us, write_p50_us, write_p99_us, write_max_us \
         FROM cluster_seconds WHERE case_id = ?1 ORDER BY phase, second";
+
+    UPDATE_NOTE = "UPDATE runs SET note = ?2 WHERE id = ?1 AND deleted IS NULL";
+    MARK_DELETED = "UPDATE runs SET deleted = ?2 WHERE id = ?1 AND deleted IS NULL";
+    MARKED_RUNS = "SELECT id FROM runs WHERE deleted IS NOT NULL";
+    PURGE_HISTOGRAMS = "DELETE FROM second_histograms WHERE (case_id, worker, number) IN (SELECT case_id, worker, number \
+        FROM second_histograms WHERE case_id IN (SELECT id FROM cases WHERE run_id = ?1) LIMIT ?2)";
+    PURGE_WORKER_SECONDS = "DELETE FROM worker_seconds WHERE (case_id, worker, number) IN (SELECT case_id, worker, number \
+        FROM worker_seconds WHERE case_id IN (SELECT id FROM cases WHERE run_id = ?1) LIMIT ?2)";
+    PURGE_CLUSTER_SECONDS = "DELETE FROM cluster_seconds WHERE (case_id, phase, second) IN (SELECT case_id, phase, second \
+        FROM cluster_seconds WHERE case_id IN (SELECT id FROM cases WHERE run_id = ?1) LIMIT ?2)";
+    PURGE_TOTALS = "DELETE FROM case_totals WHERE case_id IN (SELECT id FROM cases WHERE run_id = ?1)";
+    PURGE_DISKS = "DELETE FROM case_disks WHERE case_id IN (SELECT id FROM cases WHERE run_id = ?1)";
+    PURGE_CASE_WORKERS = "DELETE FROM case_workers WHERE case_id IN (SELECT id FROM cases WHERE run_id = ?1)";
+    PURGE_CASES = "DELETE FROM cases WHERE run_id = ?1";
+    PURGE_FILLS = "DELETE FROM fills WHERE run_id = ?1";
+    PURGE_FILL_TIMES = "DELETE FROM fill_times WHERE run_id = ?1";
+    PURGE_WORKERS = "DELETE FROM workers WHERE run_id = ?1";
+    PURGE_JOURNAL = "DELETE FROM journal WHERE run_id = ?1";
+    PURGE_EVENTS = "DELETE FROM events WHERE run_id = ?1";
+    PURGE_TRANSITIONS = "DELETE FROM run_transitions WHERE run_id = ?1";
+    PURGE_RUN = "DELETE FROM runs WHERE id = ?1";
+
+    LIST_USERS = "SELECT id, name, role, password_hash, created, last_login FROM users ORDER BY name";
+    SELECT_USER = "SELECT id, name, role, password_hash, created, last_login FROM users WHERE id = ?1";
+    SELECT_USER_BY_NAME = "SELECT id, name, role, password_hash, created, last_login FROM users WHERE name = ?1";
+    INSERT_USER = "INSERT INTO users (id, name, role, password_hash, created) VALUES (?1, ?2, ?3, ?4, ?5)";
+    UPDATE_ROLE = "UPDATE users SET role = ?2 WHERE id = ?1";
+    UPDATE_PASSWORD = "UPDATE users SET password_hash = ?2 WHERE id = ?1";
+    UPDATE_LAST_LOGIN = "UPDATE users SET last_login = ?2 WHERE id = ?1";
+    DELETE_USER = "DELETE FROM users WHERE id = ?1";
+    #[doc = "Administrators who can log in."]
+    COUNT_ADMINS = "SELECT count(*) FROM users WHERE role = 'admin' AND password_hash IS NOT NULL";
+
+    UPSERT_PASSWORD_LINK = "INSERT INTO password_links (user_id, hash, expires) VALUES (?1, ?2, ?3) \
+        ON CONFLICT (user_id) DO UPDATE SET hash = excluded.hash, expires = excluded.expires";
+    SELECT_PASSWORD_LINK = "SELECT u.id, u.name, u.role, u.password_hash, u.created, u.last_login FROM password_links AS l \
+        JOIN users AS u ON u.id = l.user_id WHERE l.hash = ?1 AND l.expires > ?2";
+    DELETE_PASSWORD_LINK = "DELETE FROM password_links WHERE user_id = ?1";
+
+    INSERT_SESSION = "INSERT INTO sessions (hash, user_id, created, last_seen, expires) VALUES (?1, ?2, ?3, ?3, ?4)";
+    #[doc = "?2 is now, ?3 the time since which the session must have been seen."]
+    SELECT_SESSION = "SELECT s.user_id, s.last_seen, u.id, u.name, u.role, u.password_hash, u.created, u.last_login \
+        FROM sessions AS s LEFT JOIN users AS u ON u.id = s.user_id WHERE s.hash = ?1 AND s.expires > ?2 AND s.last_seen > ?3";
+    UPDATE_LAST_SEEN = "UPDATE sessions SET last_seen = ?2 WHERE hash = ?1";
+    DELETE_SESSION = "DELETE FROM sessions WHERE hash = ?1";
+    DELETE_SESSIONS_OF = "DELETE FROM sessions WHERE user_id = ?1 AND hash IS NOT ?2";
+    DELETE_EXPIRED_SESSIONS = "DELETE FROM sessions WHERE expires <= ?1 OR last_seen <= ?2";
+    #[doc = "All but the ?2 newest of a user; of the terminal's links where ?1 is null."]
+    DELETE_OLD_SESSIONS = "DELETE FROM sessions WHERE user_id IS ?1 AND hash NOT IN \
+        (SELECT hash FROM sessions WHERE user_id IS ?1 ORDER BY created DESC LIMIT ?2)";
+
+    INSERT_TOKEN = "INSERT INTO api_tokens (id, user_id, name, role, hash, created, expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    COUNT_TOKENS = "SELECT count(*) FROM api_tokens WHERE user_id = ?1";
+    #[doc = "Of the user ?1, or of all."]
+    LIST_TOKENS = "SELECT t.id, t.user_id, u.name AS user_name, t.name, t.role, t.created, t.expires, t.last_used \
+        FROM api_tokens AS t JOIN users AS u ON u.id = t.user_id WHERE ?1 IS NULL OR t.user_id = ?1 ORDER BY t.id DESC";
+    SELECT_TOKEN = "SELECT t.id AS token_id, t.role AS token_role, t.last_used, u.id, u.name, u.role, u.password_hash, u.created, \
+        u.last_login FROM api_tokens AS t JOIN users AS u ON u.id = t.user_id WHERE t.hash = ?1 AND t.expires > ?2";
+    UPDATE_LAST_USED = "UPDATE api_tokens SET last_used = ?2 WHERE id = ?1";
+    #[doc = "Of the user ?2, or of anybody."]
+    DELETE_TOKEN = "DELETE FROM api_tokens WHERE id = ?1 AND (?2 IS NULL OR user_id = ?2)";
 }

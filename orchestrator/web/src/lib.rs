@@ -1,21 +1,39 @@
-//! The web report and its exports (HTML, JSON, CSV).
+//! The web interface: pages, a REST API, and the report with its exports (HTML, JSON, CSV).
 //!
 //! [`report_html`], [`export_json`] and [`cases_csv`] are pure: a run's [`Export`](analysis::export::Export) in, text out.
-//! [`router`] and [`serve`] show the runs of a [`RunSource`] with the same templates.
+//! [`router`] answers requests; [`serve`] is its listener. Every route is in one list with who may use it ([`routes`]), and every
+//! request goes through one guard.
 
+mod accounts;
+mod api;
+mod app;
 mod assets;
+mod auth;
 mod export;
 mod format;
+mod frame;
+mod guard;
+mod hosts;
+mod listener;
+mod pages;
+mod problem;
 mod report;
+mod routes;
 mod server;
 mod source;
+mod static_files;
+mod visitor;
 
+pub use app::{App, Parts};
 pub use export::{CSV_COLUMNS, cases_csv, export_json};
+pub use hosts::AllowedHosts;
+pub use listener::{CONNECTION_LIMIT, HEADER_PATIENCE, serve};
 pub use report::report_html;
-pub use server::{AllowedHosts, router, serve};
-pub use source::{Progress, RunSource, RunSummary, SourceError};
+pub use routes::{Access, Route};
+pub use server::{description, router, routes};
+pub use source::{Answer, Progress, RunSource, RunSummary, SourceError};
 
-/// Why a page or an export could not be made.
+/// Why a page, an export or the interface itself could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A template failed to render.
@@ -27,4 +45,10 @@ pub enum Error {
     /// A value cannot be written as CSV.
     #[error("the figures could not be written as CSV")]
     Csv(#[from] csv::Error),
+    /// A password cannot be hashed.
+    #[error("passwords cannot be hashed: {0}")]
+    Password(String),
+    /// The system gives no random numbers.
+    #[error("the system has no random numbers")]
+    Random(#[from] getrandom::Error),
 }

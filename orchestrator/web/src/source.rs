@@ -1,50 +1,67 @@
 //! Where the pages get their runs from.
 
-use std::future::Future;
-
 use analysis::export::Export;
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Serialize;
+use store::RunFilter;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Why a source could not answer; shown on the error page with its sources.
+/// Why a source could not answer; shown on the error page with its sources. A [`store::StoreError`] that refuses is told apart.
 pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
+
+/// An answer that takes time.
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, SourceError>>;
 
 /// The runs that the pages show: the store, or something like it in a test.
 pub trait RunSource: Send + Sync + 'static {
-    /// The newest runs first, `limit` at most.
-    fn list_runs(&self, limit: u32) -> impl Future<Output = Result<Vec<RunSummary>, SourceError>> + Send;
+    /// The runs that a filter lets through, newest first.
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> Answer<'a, Vec<RunSummary>>;
 
     /// A run with all that was measured; none where there is no such run.
-    fn load_export(&self, id: Uuid) -> impl Future<Output = Result<Option<Export>, SourceError>> + Send;
+    fn load_export(&self, id: Uuid) -> Answer<'_, Option<Export>>;
+
+    /// One run of the list; none where there is no such run.
+    fn summary(&self, id: Uuid) -> Answer<'_, Option<RunSummary>>;
+
+    /// Replaces what the engineer says of a run.
+    fn set_note<'a>(&'a self, id: Uuid, note: &'a str) -> Answer<'a, ()>;
+
+    /// Deletes a run that has ended; where its journal does not say that all was removed, only if `forget_left`.
+    fn delete_run(&self, id: Uuid, forget_left: bool) -> Answer<'_, ()>;
 
     /// How far a run is that goes on in this process; none for any other.
-    fn progress(&self, _id: Uuid) -> impl Future<Output = Option<Progress>> + Send {
-        std::future::ready(None)
+    fn progress(&self, _id: Uuid) -> BoxFuture<'_, Option<Progress>> {
+        Box::pin(std::future::ready(None))
     }
 }
 
 /// A run, as the list shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RunSummary {
     /// UUID.
     pub id: Uuid,
     /// Name of the plan.
     pub name: String,
-    /// As in [`analysis::export::Run::state`].
+    /// `planned`, `provisioning`, … `done`, `failed` or `cancelled`, as in the export.
     pub state: String,
     /// False where anything that the plan asked for is missing or incomplete.
     pub complete: bool,
     /// Why the run failed or is incomplete.
     pub reason: Option<String>,
     /// When it was started.
+    #[schema(value_type = String, format = DateTime)]
     pub started: Timestamp,
     /// When it ended; none while it goes on.
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub finished: Option<Timestamp>,
+    /// What the engineer says of it.
+    pub note: String,
 }
 
 /// How far a run is.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Progress {
     /// What is being done, for a person: `filling`, `sampling`.
     pub phase: String,

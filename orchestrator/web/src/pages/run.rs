@@ -1,0 +1,215 @@
+//! `/runs/{id}`: the report, its downloads, the engineer's note, and the run's deletion.
+
+use analysis::export::Export;
+use askama::Template;
+use axum::extract::{Form, Path, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{Html, IntoResponse as _, Response};
+use serde::Deserialize;
+use store::{Refusal, StoreError};
+use uuid::Uuid;
+
+use super::conclude;
+use crate::app::App;
+use crate::format::Time;
+use crate::frame::{Flash, Frame, html, onward};
+use crate::problem::Problem;
+use crate::report::{ReportView, verdict};
+use crate::source::RunSummary;
+use crate::visitor::Visitor;
+use crate::{Error, cases_csv, export_json, report_html};
+
+/// Characters of a note.
+pub(crate) const MAX_NOTE: usize = 10_000;
+
+#[derive(Template)]
+#[template(path = "pages/run.html")]
+struct RunPage {
+    frame: Frame,
+    id: Uuid,
+    note: String,
+    view: ReportView,
+    live: bool,
+}
+
+#[derive(Template)]
+#[template(path = "pages/delete_run.html")]
+struct DeletePage {
+    frame: Frame,
+    id: Uuid,
+    name: String,
+    state: String,
+    tone: &'static str,
+    started: Time,
+    note: String,
+    /// What the journal does not say to be removed; asked about once more.
+    left: Option<String>,
+}
+
+/// A note.
+#[derive(Deserialize)]
+pub(crate) struct NoteForm {
+    note: String,
+}
+
+/// The confirmation of a deletion.
+#[derive(Deserialize)]
+pub(crate) struct DeleteForm {
+    #[serde(default)]
+    forget_left: Option<String>,
+}
+
+/// `/runs/{id}`.
+pub(crate) async fn page(State(app): State<App>, frame: Frame, Path(id): Path<String>) -> Result<Response, Problem> {
+    let (id, export) = load(&app, &id).await?;
+    let note = app.runs().summary(id).await?.map(|run| run.note).unwrap_or_default();
+    let page = render(move || {
+        let view = ReportView::of(&export)?;
+        let live = view.head.tone == "busy";
+        Ok(RunPage { frame, id, note, view, live }.render()?)
+    });
+    Ok(Html(page.await?).into_response())
+}
+
+/// `POST /runs/{id}/note`.
+pub(crate) async fn set_note(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(id): Path<String>,
+    Form(form): Form<NoteForm>,
+) -> Result<Response, Problem> {
+    let id = run_id(&id)?;
+    let noted = write_note(&app, id, &form.note).await.map(|()| Flash::done("The note was saved."));
+    conclude(&app, &visitor, &format!("/runs/{id}"), noted)
+}
+
+/// Replaces a run's note, within its bounds.
+pub(crate) async fn write_note(app: &App, id: Uuid, note: &str) -> Result<(), Problem> {
+    // A form sends line ends as the web has them.
+    let note = note.replace("\r\n", "\n");
+    let note = note.trim();
+    let characters = note.chars().count();
+    if characters > MAX_NOTE {
+        return Err(Problem::input(format!("The note has {characters} characters; the most is {MAX_NOTE}.")));
+    }
+    Ok(app.runs().set_note(id, note).await?)
+}
+
+/// `/runs/{id}/delete`: asks.
+pub(crate) async fn delete_page(State(app): State<App>, frame: Frame, Path(id): Path<String>) -> Result<Response, Problem> {
+    html(&delete_question(frame, summary(&app, &id).await?, None)?)
+}
+
+/// `POST /runs/{id}/delete`.
+pub(crate) async fn delete(
+    State(app): State<App>,
+    frame: Frame,
+    visitor: Visitor,
+    Path(id): Path<String>,
+    Form(form): Form<DeleteForm>,
+) -> Result<Response, Problem> {
+    let run = summary(&app, &id).await?;
+    match app.runs().delete_run(run.id, form.forget_left.is_some()).await {
+        Ok(()) => Ok(onward(&app, &visitor, "/", Flash::done(format!("The run {} was deleted.", run.name)))),
+        Err(error) => match left_behind(error.as_ref()) {
+            Some(left) => {
+                let page = html(&delete_question(frame, run, Some(left))?)?;
+                Ok((StatusCode::CONFLICT, page).into_response())
+            }
+            None => Err(error.into()),
+        },
+    }
+}
+
+fn delete_question(frame: Frame, run: RunSummary, left: Option<String>) -> Result<DeletePage, Problem> {
+    if run.finished.is_none() {
+        return Err(Problem::conflict(format!("The run {} goes on; only a run that has ended can be deleted.", run.name)));
+    }
+    let (state, tone, _) = verdict(&run.state, run.complete);
+    Ok(DeletePage { frame, id: run.id, name: run.name, state, tone, started: Time(run.started), note: run.note, left })
+}
+
+/// What a run may have left, where its deletion was refused for that.
+fn left_behind(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<String> {
+    let StoreError::Refused { reason, .. } = error.downcast_ref::<StoreError>()? else { return None };
+    let Refusal::LeftBehind { objects } = reason.as_ref() else { return None };
+    Some(objects.join(", "))
+}
+
+async fn summary(app: &App, id: &str) -> Result<RunSummary, Problem> {
+    let id = run_id(id)?;
+    app.runs().summary(id).await?.ok_or_else(|| Problem::no_run(&id.to_string()))
+}
+
+/// `/runs/{id}/export.html`.
+pub(crate) async fn export_as_html(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
+    download(&app, &id, "html", "text/html; charset=utf-8", report_html).await
+}
+
+/// `/runs/{id}/export.json`.
+pub(crate) async fn export_as_json(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
+    download(&app, &id, "json", "application/json", export_json).await
+}
+
+/// `/runs/{id}/export.csv`.
+pub(crate) async fn export_as_csv(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
+    download(&app, &id, "csv", "text/csv; charset=utf-8", cases_csv).await
+}
+
+/// A run's id is a UUID; nothing else reaches the source.
+pub(crate) fn run_id(id: &str) -> Result<Uuid, Problem> {
+    id.parse().map_err(|_| Problem::no_run(id))
+}
+
+/// A run with all that was measured.
+pub(crate) async fn load(app: &App, id: &str) -> Result<(Uuid, Export), Problem> {
+    let id = run_id(id)?;
+    let export = app.runs().load_export(id).await?;
+    export.map(|export| (id, export)).ok_or_else(|| Problem::no_run(&id.to_string()))
+}
+
+/// Rendering takes tens of milliseconds for a long run: away from the threads that answer.
+pub(crate) async fn render(make: impl FnOnce() -> Result<String, Error> + Send + 'static) -> Result<String, Problem> {
+    let made = tokio::task::spawn_blocking(make).await.map_err(|error| Problem::render(&error))?;
+    made.map_err(|error| Problem::render(&error))
+}
+
+async fn download(
+    app: &App,
+    id: &str,
+    extension: &str,
+    kind: &'static str,
+    make: fn(&Export) -> Result<String, Error>,
+) -> Result<Response, Problem> {
+    let (id, export) = load(app, id).await?;
+    let disposition = format!("attachment; filename=\"{}\"", file_name(&export.run.name, id, extension));
+    let disposition = HeaderValue::try_from(disposition).map_err(|error| Problem::render(&error))?;
+    let body = render(move || make(&export)).await?;
+    let headers = [(header::CONTENT_TYPE, HeaderValue::from_static(kind)), (header::CONTENT_DISPOSITION, disposition)];
+    Ok((headers, body).into_response())
+}
+
+/// `fourcorners-demo-2c1d4e5f6a7b.html`: letters, digits and dashes only, whatever the name has.
+fn file_name(name: &str, id: Uuid, extension: &str) -> String {
+    let dashed: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let words: Vec<&str> = dashed.split('-').filter(|word| !word.is_empty()).collect();
+    let short: String = words.join("-").chars().take(60).collect();
+    let parts: Vec<&str> =
+        ["fourcorners", short.trim_matches('-')].into_iter().filter(|part| !part.is_empty()).collect();
+    format!("{}-{}.{extension}", parts.join("-"), &id.simple().to_string()[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_are_tame() {
+        let id: Uuid = "0199c2a4-5b6e-7d10-9f3a-2c1d4e5f6a7b".parse().unwrap();
+        assert_eq!(file_name("Demo 1", id, "csv"), "fourcorners-demo-1-2c1d4e5f6a7b.csv");
+        assert_eq!(file_name("../../etc/passwd\r\n\"", id, "json"), "fourcorners-etc-passwd-2c1d4e5f6a7b.json");
+        assert_eq!(file_name("測試", id, "html"), "fourcorners-2c1d4e5f6a7b.html");
+        assert!(file_name(&"x".repeat(500), id, "html").len() < 100);
+    }
+}
