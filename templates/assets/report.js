@@ -11,14 +11,18 @@
   // Names may hold anything: the chart library reads a few tags in its texts.
   const text = (value) => String(value).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
-  function localTimes() {
+  function localTime(at) {
     const pad = (number) => String(number).padStart(2, "0");
+    const zone = new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts(at).find((part) => part.type === "timeZoneName");
+    return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())} ${zone ? zone.value : ""}`.trim();
+  }
+
+  function localTimes() {
     for (const element of document.querySelectorAll("time[datetime]")) {
       const at = new Date(element.dateTime);
       if (Number.isNaN(at.getTime())) continue;
-      const zone = new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts(at).find((part) => part.type === "timeZoneName");
       element.title = element.textContent;
-      element.textContent = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())} ${zone ? zone.value : ""}`.trim();
+      element.textContent = localTime(at);
     }
   }
 
@@ -208,6 +212,9 @@
       legend: { ...small, y: 1.01 }, legend2: { ...small, y: 0.45 },
     })];
   }
+
+  // For the scripts of pages that draw charts of their own.
+  globalThis.fourcornersCharts = { theme, axis, layout, heading, logarithmic, timeTicks, clock, text, at: localTime, symbols: SYMBOLS };
 
   const kinds = { footprints, percentiles, timeline };
   const config = { displaylogo: false, responsive: false, displayModeBar: false, doubleClick: "reset" };
