@@ -19,8 +19,8 @@
   function span(seconds) {
     const whole = Math.max(0, Math.round(seconds));
     const two = (part) => String(part).padStart(2, "0");
-    if (whole >= 3600) return `${Math.floor(whole / 3600)} h ${two(Math.floor(whole / 60) % 60)} min`;
-    return whole >= 60 ? `${Math.floor(whole / 60)} min ${two(whole % 60)} s` : `${whole} s`;
+    if (whole >= 3600) return `${Math.floor(whole / 3600)} h ${two(Math.floor(whole / 60) % 60)} m`;
+    return whole >= 60 ? `${Math.floor(whole / 60)} m ${two(whole % 60)} s` : `${whole} s`;
   }
 
   function size(bytes) {

@@ -313,7 +313,7 @@ mod tests {
         fn any_text_comes_back(new in "\\PC{0,40}") {
             let changed = set(PLAN, "name", &new).unwrap();
             prop_assert_eq!(value(&changed, "name"), Some(new));
-            prop_assert_eq!(value(&changed, "workers.disks").as_deref(), Some("4"));
+            prop_assert_eq!(value(&changed, "workers.disks"), Some("4".to_owned()));
             prop_assert_eq!(list(&changed, "workloads"), list(PLAN, "workloads"));
         }
 

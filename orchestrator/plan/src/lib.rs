@@ -17,7 +17,7 @@ mod yaml;
 
 pub use model::*;
 pub use problem::{PlanErrors, Problem};
-pub use profiles::{DEMO_PLAN, Profile, Profiles, example, examples};
+pub use profiles::{DEMO_PLAN, Profile, Profiles, example, examples, shipped_profile};
 pub use schedule::{
     ASSUMED_FILL_BYTES_PER_SECOND, FillRate, FillRateSource, FootprintSchedule, Progress, Schedule, Step, StepKind,
     schedule,

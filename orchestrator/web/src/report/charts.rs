@@ -125,6 +125,24 @@ pub(crate) fn percentiles(cases: &[(usize, &Case)], unit: LatencyUnit) -> Option
     (!curves.is_empty()).then(|| Chart::Percentiles { unit: unit.label(), unit_us: unit.us(), curves })
 }
 
+/// Percentile curves of any cases under labels, as the content of a chart's island. None where nothing was measured.
+pub(crate) fn overlay(cases: &[(String, &Case)], unit: LatencyUnit) -> Result<Option<String>, serde_json::Error> {
+    let curves: Vec<Curve> = cases
+        .iter()
+        .enumerate()
+        .flat_map(|(order, (label, case))| {
+            parts(&case.ops).into_iter().filter_map(move |(op, figures)| {
+                let latency = figures?.latency_us.as_ref()?;
+                Some(Curve { footprint: label.clone(), order, op, us: points(latency) })
+            })
+        })
+        .collect();
+    if curves.is_empty() {
+        return Ok(None);
+    }
+    island(&Chart::Percentiles { unit: unit.label(), unit_us: unit.us(), curves }).map(Some)
+}
+
 fn points(latency: &Latency) -> [f64; 7] {
     [latency.p50, latency.p90, latency.p95, latency.p99, latency.p99_9, latency.p99_99, latency.max]
 }
