@@ -135,9 +135,12 @@ fn put(text: &str, field: &str, new: &str) -> Result<String, EditError> {
     let root = tree(text)?;
     if let Some(node) = find(&root, field) {
         let range = span(text, node);
-        // An absent value has no place of its own: the one after `key:` is.
-        let space = if text[..range.start].ends_with(':') { " " } else { "" };
-        return Ok(splice(text, range, &format!("{space}{new}")));
+        if matches!(node.kind, Kind::Nothing) && range.is_empty() {
+            // What is not there stands before the colon of its key.
+            let at = text[range.start..].find(':').map_or(range.start, |colon| range.start + colon + 1);
+            return Ok(splice(text, at..at, &format!(" {new}")));
+        }
+        return Ok(splice(text, range, new));
     }
     match field.split('.').collect::<Vec<_>>()[..] {
         [name] => insert(text, &root, name, new),

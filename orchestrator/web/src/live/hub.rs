@@ -47,6 +47,10 @@ pub struct LiveProgress {
     pub fill: Option<(u64, u64)>,
     /// Bytes a second of the fill under way, the last second.
     pub fill_bytes_per_s: Option<f64>,
+    /// I/Os in the last second, all workers.
+    pub iops: Option<f64>,
+    /// MiB in the last second, all workers.
+    pub mib_per_s: Option<f64>,
     /// Estimated seconds to the end of the run.
     pub seconds_left: Option<f64>,
 }
