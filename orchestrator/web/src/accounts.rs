@@ -61,9 +61,7 @@ pub(crate) async fn open_session(app: &App, user: Option<UserId>) -> Result<Open
     let secret = new_secret()?;
     app.store().open_session(&secret.hash(), user, Timestamp::now()).await?;
     let visitor = Visitor::of_session(app, secret.as_str()).await?.ok_or_else(Problem::login)?;
-    let cookie = app.cookies().set(secret.as_str());
-    let cookie = cookie.ok_or_else(|| Problem::internal("a cookie could not be written", "it is no header value"))?;
-    Ok(Opened { visitor, cookie })
+    Ok(Opened { visitor, cookie: app.cookies().set(secret.as_str())? })
 }
 
 /// The first administrator, by the link that the terminal printed.

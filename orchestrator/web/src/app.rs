@@ -67,7 +67,7 @@ impl App {
     pub fn new(parts: Parts) -> Result<Self, Error> {
         let inner = Inner {
             cookies: Cookies::new(parts.listening.port(), parts.secure),
-            passwords: Passwords::new().map_err(|error| Error::Password(error.to_string()))?,
+            passwords: Passwords::new().map_err(Error::Password)?,
             by_address: Limiter::new(ADDRESS_BURST, ADDRESS_INTERVAL),
             by_account: Limiter::new(ACCOUNT_BURST, ACCOUNT_INTERVAL),
             flashes: Flashes::default(),

@@ -25,6 +25,7 @@ mod routes;
 mod server;
 mod source;
 mod static_files;
+mod tls;
 mod visitor;
 
 pub use app::{App, Parts};
@@ -38,6 +39,7 @@ pub use report::report_html;
 pub use routes::{Access, Route};
 pub use server::{description, router, routes};
 pub use source::{Answer, Progress, RunSource, RunSummary, SourceError};
+pub use tls::{TlsError, acceptor, certificate_files};
 
 /// Why a page, an export or the interface itself could not be made.
 #[derive(Debug, thiserror::Error)]

@@ -12,13 +12,13 @@ use axum::Router;
 use axum::extract::ConnectInfo;
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::app::App;
@@ -52,7 +52,7 @@ pub async fn serve(
     app: App,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    let server = Server { router: router(app), tls, graceful: GracefulShutdown::new(), crowd: Arc::default() };
+    let server = Server { router: router(app), tls, stopping: CancellationToken::new(), crowd: Arc::default() };
     let places = Arc::new(Semaphore::new(CONNECTION_LIMIT));
     tokio::pin!(shutdown);
     loop {
@@ -70,7 +70,9 @@ pub async fn serve(
     }
     drop(listener);
     // What goes on for longer, a page that follows a run, is broken off.
-    let _ = timeout(DRAIN, server.graceful.shutdown()).await;
+    server.stopping.cancel();
+    let all = u32::try_from(CONNECTION_LIMIT).unwrap_or(u32::MAX);
+    let _ = timeout(DRAIN, places.acquire_many(all)).await;
 }
 
 async fn accept(
@@ -86,7 +88,7 @@ async fn accept(
 struct Server {
     router: Router,
     tls: Option<TlsAcceptor>,
-    graceful: GracefulShutdown,
+    stopping: CancellationToken,
     crowd: Arc<Crowd>,
 }
 
@@ -99,13 +101,13 @@ impl Server {
         };
         // Small answers should not wait to fill a segment.
         let _ = stream.set_nodelay(true);
-        let (router, tls, watcher) = (self.router.clone(), self.tls.clone(), self.graceful.watcher());
+        let (router, tls, stopping) = (self.router.clone(), self.tls.clone(), self.stopping.clone());
         tokio::spawn(async move {
             let _kept = (place, presence);
             match tls {
-                None => answer(stream, peer, router, watcher).await,
+                None => answer(stream, peer, router, stopping).await,
                 Some(tls) => match timeout(HANDSHAKE_PATIENCE, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => answer(stream, peer, router, watcher).await,
+                    Ok(Ok(stream)) => answer(stream, peer, router, stopping).await,
                     Ok(Err(error)) => tracing::debug!(%peer, %error, "the TLS handshake failed"),
                     Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
                 },
@@ -115,7 +117,7 @@ impl Server {
 }
 
 /// Answers the requests of a connection until it ends.
-async fn answer<S>(stream: S, peer: SocketAddr, router: Router, watcher: Watcher)
+async fn answer<S>(stream: S, peer: SocketAddr, router: Router, stopping: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -129,7 +131,15 @@ where
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
         .with_upgrades();
-    if let Err(error) = watcher.watch(connection).await {
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stopping.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
         tracing::debug!(%peer, %error, "a browser's connection broke");
     }
 }

@@ -46,6 +46,14 @@ pub(super) fn reachable(listening: IpAddr, own: &[IpAddr]) -> Vec<IpAddr> {
     addresses
 }
 
+/// The addresses at which a listener of this machine on `listening` answers: itself, or all of its family, loopback last.
+///
+/// # Errors
+/// Where the system does not tell them.
+pub fn reached_at(listening: IpAddr) -> io::Result<Vec<IpAddr>> {
+    Ok(reachable(listening, &of_this_machine()?))
+}
+
 /// What workers dial, in turn. Loopback is of use to workers on this machine only, and listed where there is nothing else.
 pub(super) fn urls(listening: SocketAddr, own: &[IpAddr]) -> Vec<String> {
     let addresses = reachable(listening.ip(), own);

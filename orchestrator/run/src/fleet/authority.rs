@@ -29,6 +29,9 @@ pub const KEY_FILE: &str = "ca.key";
 /// Names of the CA and of what it issues. A leaf names its issuer, so the CA's must stay what it is: one made earlier would not match.
 const CA_NAME: &str = "Fourcorners CA for workers";
 const LEAF_NAME: &str = "Fourcorners orchestrator";
+/// Days that an issued certificate is good for. Workers ask for no date, but Safari refuses more than 825 days:
+/// <https://support.apple.com/en-us/103769>.
+const LEAF_DAYS: i64 = 397;
 /// The largest file that is read, bytes; the CA's are below 1 KiB.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 /// Owner only.
@@ -144,6 +147,8 @@ impl Authority {
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         parameters.use_authority_key_identifier_extension = true;
+        let at = |days| day(days).map(|(year, month, day)| rcgen::date_time_ymd(year, month, day));
+        (parameters.not_before, parameters.not_after) = (at(-1)?, at(LEAF_DAYS)?);
         let key = KeyPair::generate().map_err(|error| issue(&error))?;
         let leaf = parameters.signed_by(&key, &self.issuer).map_err(|error| issue(&error))?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
@@ -173,6 +178,14 @@ fn ca_parameters() -> CertificateParams {
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     parameters
+}
+
+/// Year, month and day of the date that is so many days from now, UTC.
+fn day(from_now: i64) -> Result<(i32, u8, u8), AuthorityError> {
+    let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+    let date = today.checked_add(jiff::Span::new().days(from_now));
+    let date = date.map_err(|error| AuthorityError::Issue(error.to_string()))?;
+    Ok((i32::from(date.year()), date.month().unsigned_abs(), date.day().unsigned_abs()))
 }
 
 /// Makes both files in a directory beside `directory`, which then takes its place: there is never one without the other.

@@ -33,15 +33,15 @@ use worker_protocol::{Fingerprint, Hello, Prepare, StartAt};
 
 use member::Link;
 use roster::Shared;
-use tls::Leaf;
 
-pub use addresses::MAX_URLS;
+pub use addresses::{MAX_URLS, reached_at};
 pub use authority::{Authority, AuthorityError, CERTIFICATE_FILE, KEY_FILE};
 pub use barrier::{PlannedStart, StartPlan, StartSkew};
 pub use clock::{ClockOffset, MAX_CLOCK_HISTORY, OrchestratorClock, drift_ppm};
 pub use error::{CommandError, EnrolError, Missing};
 pub use refusals::{MAX_REFUSALS_KEPT, REFUSAL_BURST, REFUSAL_INTERVAL};
 pub use settings::*;
+pub use tls::{Leaf, node_name};
 
 /// The most workers of a fleet.
 pub const MAX_WORKERS: usize = 4_096;
@@ -77,7 +77,7 @@ impl Fleet {
         }
         let address = listener.local_addr()?;
         let own = addresses::of_this_machine()?;
-        let leaf = Leaf::issue(Arc::clone(&settings.authority), address.ip(), &own).map_err(io::Error::other)?;
+        let leaf = Leaf::issue(Arc::clone(&settings.authority), address.ip(), &own, &[]).map_err(io::Error::other)?;
         let acceptor = tls::acceptor(Arc::clone(&leaf)).map_err(io::Error::other)?;
         let (events_in, events) = mpsc::channel(EVENTS_PER_WORKER * workers.max(1));
         let shared = Arc::new(Shared::new(settings, events_in));

@@ -4,7 +4,7 @@ use std::{
     io,
     net::IpAddr,
     sync::{Arc, PoisonError, RwLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustls::{
@@ -24,16 +24,20 @@ use super::{
 
 /// Between two looks at the machine's addresses.
 const ADDRESS_INTERVAL: Duration = Duration::from_secs(30);
+/// A certificate is replaced after this time, long before it ends.
+const RENEWAL: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The certificate that workers are shown, issued anew when the machine's addresses or name change.
-pub(super) struct Leaf {
+/// The certificate that a listener shows, issued anew when the machine's addresses or name change.
+pub struct Leaf {
     authority: Arc<Authority>,
     listening: IpAddr,
+    more_names: Vec<String>,
     current: RwLock<Issued>,
 }
 
 struct Issued {
     names: Vec<String>,
+    at: Instant,
     certificate: Arc<CertifiedKey>,
 }
 
@@ -50,34 +54,42 @@ impl ResolvesServerCert for Leaf {
 }
 
 impl Leaf {
+    /// For a listener on `listening` of this machine, that is also reached by `more_names`.
+    ///
+    /// # Errors
+    /// Where the system does not tell its addresses, or a name is none that a certificate can carry.
+    pub fn for_listener(authority: Arc<Authority>, listening: IpAddr, more_names: &[String]) -> io::Result<Arc<Self>> {
+        let own = addresses::of_this_machine()?;
+        Self::issue(authority, listening, &own, more_names).map_err(io::Error::other)
+    }
+
     /// For a listener on `listening` of a machine with the addresses `own`.
     pub(super) fn issue(
         authority: Arc<Authority>,
         listening: IpAddr,
         own: &[IpAddr],
+        more_names: &[String],
     ) -> Result<Arc<Self>, AuthorityError> {
-        let names = addresses::names(listening, own, &node_name());
-        let current = RwLock::new(Issued { certificate: authority.issue(&names)?, names });
-        Ok(Arc::new(Self { authority, listening, current }))
+        let names = names(listening, own, more_names);
+        let current = RwLock::new(Issued { certificate: authority.issue(&names)?, at: Instant::now(), names });
+        Ok(Arc::new(Self { authority, listening, more_names: more_names.to_vec(), current }))
     }
 
-    /// Issues another certificate where the names are no longer those of the current one; answers whether it did.
+    /// Issues another certificate where the names are no longer those of the current one, or it is old; answers whether it did.
     fn refresh(&self, own: &[IpAddr]) -> Result<bool, AuthorityError> {
-        let names = addresses::names(self.listening, own, &node_name());
-        if names == self.current.read().unwrap_or_else(PoisonError::into_inner).names {
+        let names = names(self.listening, own, &self.more_names);
+        let is_true = |current: &Issued| names == current.names && current.at.elapsed() < RENEWAL;
+        if is_true(&self.current.read().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(false);
         }
         let certificate = self.authority.issue(&names)?;
-        tracing::info!(
-            names = names.join(", "),
-            "this machine's addresses changed; the workers' listener has a new certificate"
-        );
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Issued { names, certificate };
+        tracing::info!(names = names.join(", "), "a listener has a new certificate");
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Issued { names, at: Instant::now(), certificate };
         Ok(true)
     }
 
     /// Keeps the certificate true to the machine's addresses; never ends.
-    pub(super) async fn follow_addresses(&self) {
+    pub async fn follow_addresses(&self) {
         let mut every = tokio::time::interval(ADDRESS_INTERVAL);
         every.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -86,13 +98,21 @@ impl Leaf {
                 .map_err(|error| error.to_string())
                 .and_then(|own| self.refresh(&own).map_err(|error| error.to_string()));
             if let Err(error) = refreshed {
-                tracing::warn!(error, "the certificate of the workers' listener stays as it is");
+                tracing::warn!(error, "the certificate of a listener stays as it is");
             }
         }
     }
 }
 
-fn node_name() -> String {
+fn names(listening: IpAddr, own: &[IpAddr], more: &[String]) -> Vec<String> {
+    let mut names = addresses::names(listening, own, &node_name());
+    let new: Vec<String> = more.iter().filter(|name| !names.contains(name)).cloned().collect();
+    names.extend(new);
+    names
+}
+
+/// The machine's name.
+pub fn node_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -136,7 +156,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let authority = Arc::new(Authority::open(&directory.path().join("tls")).unwrap());
         let own = [address("127.0.0.1"), address("192.0.2.7")];
-        let leaf = Leaf::issue(authority, address("0.0.0.0"), &own).unwrap();
+        let leaf = Leaf::issue(authority, address("0.0.0.0"), &own, &[]).unwrap();
         let shown = || leaf.current.read().unwrap().certificate.cert.clone();
         let first = shown();
         assert!(!leaf.refresh(&own).unwrap());

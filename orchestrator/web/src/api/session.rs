@@ -70,6 +70,5 @@ pub(crate) async fn log_out(State(app): State<App>, visitor: Visitor) -> Result<
     if let Some(session) = visitor.session() {
         app.store().close_session(session).await?;
     }
-    let cookie = app.cookies().clear().map(|cookie| [(header::SET_COOKIE, cookie)]);
-    Ok((StatusCode::NO_CONTENT, cookie).into_response())
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, app.cookies().clear()?)]).into_response())
 }

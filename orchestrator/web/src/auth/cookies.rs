@@ -3,6 +3,8 @@
 use axum::http::{HeaderMap, HeaderValue, header};
 use cookie::{Cookie, SameSite};
 
+use crate::problem::Problem;
+
 /// How the cookie is called and kept.
 #[derive(Debug, Clone)]
 pub(crate) struct Cookies {
@@ -26,16 +28,16 @@ impl Cookies {
     }
 
     /// Sets it for as long as a session may last.
-    pub(crate) fn set(&self, secret: &str) -> Option<HeaderValue> {
+    pub(crate) fn set(&self, secret: &str) -> Result<HeaderValue, Problem> {
         self.header(secret, store::SESSION_LIMIT.as_secs())
     }
 
     /// Takes it from the browser.
-    pub(crate) fn clear(&self) -> Option<HeaderValue> {
+    pub(crate) fn clear(&self) -> Result<HeaderValue, Problem> {
         self.header("", 0)
     }
 
-    fn header(&self, value: &str, seconds: i64) -> Option<HeaderValue> {
+    fn header(&self, value: &str, seconds: i64) -> Result<HeaderValue, Problem> {
         let cookie = Cookie::build((self.name.as_str(), value))
             .path("/")
             .http_only(true)
@@ -43,7 +45,8 @@ impl Cookies {
             // Lax: a link to a report in a mail opens it; what changes something is a POST, with which it is not sent from elsewhere.
             .same_site(SameSite::Lax)
             .build();
-        HeaderValue::try_from(format!("{cookie}; Max-Age={seconds}")).ok()
+        let written = HeaderValue::try_from(format!("{cookie}; Max-Age={seconds}"));
+        written.map_err(|error| Problem::internal("a cookie could not be written", &error.to_string()))
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use argon2::password_hash::rand_core::OsRng;
 use argon2::password_hash::{PasswordHash, PasswordHasher as _, PasswordVerifier as _, SaltString};
 use argon2::Argon2;
 use tokio::sync::Semaphore;
@@ -16,6 +15,9 @@ pub(crate) const MIN_PASSWORD_CHARACTERS: usize = 12;
 
 /// More is refused: hashing takes time by length.
 pub(crate) const MAX_PASSWORD_BYTES: usize = 1024;
+
+/// As RFC 9106 recommends.
+const SALT_BYTES: usize = 16;
 
 /// Hashes computed at a time.
 const PLACES: usize = 2;
@@ -33,14 +35,14 @@ pub(crate) struct Passwords {
 impl Passwords {
     /// # Errors
     /// Where the first hash cannot be computed.
-    pub(crate) fn new() -> Result<Self, argon2::password_hash::Error> {
+    pub(crate) fn new() -> Result<Self, String> {
         Ok(Self { places: Semaphore::new(PLACES), nobody: compute("")? })
     }
 
     /// A new hash, as a PHC string.
     pub(crate) async fn hash(&self, password: String) -> Result<String, Problem> {
         let hashed = self.in_place(move || compute(&password)).await?;
-        hashed.map_err(|error| Problem::internal("a password could not be hashed", &error.to_string()))
+        hashed.map_err(|error| Problem::internal("a password could not be hashed", &error))
     }
 
     /// Whether a password is the one of a hash; never where there is no hash.
@@ -63,9 +65,12 @@ impl Passwords {
     }
 }
 
-fn compute(password: &str) -> Result<String, argon2::password_hash::Error> {
-    let salt = SaltString::generate(&mut OsRng);
-    Ok(Argon2::default().hash_password(password.as_bytes(), &salt)?.to_string())
+fn compute(password: &str) -> Result<String, String> {
+    let mut salt = [0; SALT_BYTES];
+    getrandom::fill(&mut salt).map_err(|error| error.to_string())?;
+    let salt = SaltString::encode_b64(&salt).map_err(|error| error.to_string())?;
+    let hash = Argon2::default().hash_password(password.as_bytes(), &salt);
+    hash.map(|hash| hash.to_string()).map_err(|error| error.to_string())
 }
 
 /// Why a new password is not good enough, for a person.

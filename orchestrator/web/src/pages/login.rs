@@ -80,9 +80,7 @@ pub(crate) async fn log_in(
 /// `POST /logout`: the session is over on the server, whoever has a copy of its cookie.
 pub(crate) async fn log_out(State(app): State<App>, visitor: Visitor) -> Result<Response, Problem> {
     end_session(&app, Some(&visitor)).await?;
-    let cookie = app.cookies().clear();
-    let cookie = cookie.ok_or_else(|| Problem::internal("a cookie could not be written", "it is no header value"))?;
-    Ok(([(header::SET_COOKIE, cookie)], Redirect::to("/login")).into_response())
+    Ok(([(header::SET_COOKIE, app.cookies().clear()?)], Redirect::to("/login")).into_response())
 }
 
 async fn end_session(app: &App, visitor: Option<&Visitor>) -> Result<(), Problem> {
