@@ -31,7 +31,7 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// Write a run's results to a file
     Export(ExportArgs),
-    /// Serve the web report
+    /// Serve the web interface
     Serve(ServeArgs),
     /// Be a worker (started by the orchestrator)
     Worker(worker::Args),
@@ -53,10 +53,10 @@ pub(crate) struct DemoArgs {
 /// What to do when a run has ended.
 #[derive(Debug, Args)]
 pub(crate) struct AfterArgs {
-    /// Keep the web report up afterwards and print its URL
+    /// Show the run and its report in a browser: prints a link that lets in once, now and when the run has ended
     #[arg(long)]
     pub(crate) serve: bool,
-    /// Address of the web report
+    /// Address of the web interface; TLS where it is not loopback
     #[arg(long, default_value = "127.0.0.1:8440", value_name = "ADDRESS:PORT", requires = "serve")]
     pub(crate) listen: SocketAddr,
     /// Machine-readable output: the export document on standard output, progress on standard error
@@ -114,7 +114,29 @@ pub(crate) enum Format {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Address of the web report
+    /// Address of the web interface; 0.0.0.0 or [::] for all of this machine's
     #[arg(long, default_value = "127.0.0.1:8440", value_name = "ADDRESS:PORT")]
     pub(crate) listen: SocketAddr,
+    #[command(flatten)]
+    pub(crate) door: DoorArgs,
+    /// Print a link that makes another administrator, where the password of the last one is lost
+    #[arg(long)]
+    pub(crate) new_admin: bool,
+}
+
+/// What the web interface's listener speaks, and under which names. On loopback it speaks plain HTTP, elsewhere TLS.
+#[derive(Debug, Default, Args)]
+pub(crate) struct DoorArgs {
+    /// Certificate and its chain (PEM), instead of one of the orchestrator's own CA
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+    /// Speak plain HTTP, though others can read and change what crosses the network
+    #[arg(long, conflicts_with = "cert")]
+    pub(crate) insecure_http: bool,
+    /// Also answer to this name, as browsers have it in their address bar; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Vec<String>,
 }

@@ -16,8 +16,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::AfterArgs;
+use crate::cli::{AfterArgs, DoorArgs};
 use crate::interrupt::Interrupts;
+use crate::serve::Site;
 use crate::{CANCELLED, NOT_COMPLETE, output, place, plan_file, progress, recover, serve, table};
 
 const CANCELLING: &str =
@@ -50,7 +51,7 @@ async fn execute(data_dir: &Path, request: Request, after: &AfterArgs) -> anyhow
     recover::recover(data_dir, &store).await?;
     let interrupts = Interrupts::listen()?;
     let (progress, watched) = watch::channel(Progress::default());
-    let pages = Pages::open(listener, &store, &watched)?;
+    let pages = Pages::open(listener, data_dir, &store, &watched)?;
     // Local workers dial loopback; port 0 is any free one.
     let worker_address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let place = Place { hypervisor: hypervisor.as_ref(), worker_address, authority };
@@ -76,30 +77,49 @@ fn conclude(data_dir: &Path, store: &Store, export: &Export, json: bool) -> anyh
     output::result(&format!("Report:   {}\nDatabase: {}\n", report.display(), database.display()))
 }
 
-/// The web report beside a run and after it, where it was asked for.
+/// The web interface beside a run and after it, where it was asked for. Who has the terminal gets in by a link.
 struct Pages {
-    served: Option<(String, CancellationToken, JoinHandle<anyhow::Result<()>>)>,
+    served: Option<Served>,
+}
+
+struct Served {
+    app: web::App,
+    /// Where the first page is, without the path.
+    base: String,
+    end: CancellationToken,
+    task: JoinHandle<()>,
 }
 
 impl Pages {
     fn open(
         listener: Option<TcpListener>,
+        data_dir: &Path,
         store: &Store,
         progress: &watch::Receiver<Progress>,
     ) -> anyhow::Result<Self> {
         let Some(listener) = listener else { return Ok(Self { served: None }) };
-        let (url, end) = (serve::url(&listener)?, CancellationToken::new());
-        output::note(format!("Web report, live: {url}"));
-        let served = serve::until(listener, store.clone(), progress.clone(), end.clone().cancelled_owned());
-        Ok(Self { served: Some((url, end, tokio::spawn(served))) })
+        let site = Site::open(listener, data_dir, store, progress.clone(), &DoorArgs::default())?;
+        let (app, end) = (site.app.clone(), CancellationToken::new());
+        let base = site.urls("").into_iter().next().context("the web interface has no address")?;
+        let task = tokio::spawn(site.serve(end.clone().cancelled_owned()));
+        let served = Served { app, base, end, task };
+        output::note(format!("Web report, live: {}", served.link()?));
+        Ok(Self { served: Some(served) })
     }
 
     async fn until_interrupted(self, mut interrupts: Interrupts) -> anyhow::Result<()> {
-        let Some((url, end, served)) = self.served else { return Ok(()) };
-        output::note(format!("Web report: {url} (Ctrl-C ends it)"));
+        let Some(served) = self.served else { return Ok(()) };
+        output::note(format!("Web report: {} (Ctrl-C ends it)", served.link()?));
         interrupts.next().await;
-        end.cancel();
-        served.await.context("the web report")?
+        served.end.cancel();
+        served.task.await.context("the web interface")
+    }
+}
+
+impl Served {
+    /// Lets in once.
+    fn link(&self) -> anyhow::Result<String> {
+        Ok(format!("{}{}", self.base, self.app.enter_link()?))
     }
 }
 
