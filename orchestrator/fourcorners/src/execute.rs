@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use analysis::export::Export;
 use anyhow::Context;
-use plan::Profiles;
+use plan::{Profiles, TestPlan};
 use run::fleet::Authority;
 use run::{Place, Progress, Request};
 use store::{DataDir, RunId, Store};
@@ -15,11 +15,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use web::{Hub, Onlooker};
 
 use crate::cli::{AfterArgs, DoorArgs};
 use crate::interrupt::Interrupts;
 use crate::serve::Site;
-use crate::{CANCELLED, NOT_COMPLETE, output, place, plan_file, progress, recover, serve, table};
+use crate::{CANCELLED, NOT_COMPLETE, live, output, place, plan_file, progress, recover, serve, table};
 
 const CANCELLING: &str =
     "\nCancelling: the workers stop, what was measured is kept, disks are removed. Once more to break off at once.";
@@ -51,7 +52,7 @@ async fn execute(data_dir: &Path, request: Request, after: &AfterArgs) -> anyhow
     recover::recover(data_dir, &store).await?;
     let interrupts = Interrupts::listen()?;
     let (progress, watched) = watch::channel(Progress::default());
-    let pages = Pages::open(listener, data_dir, &store, &watched)?;
+    let pages = Pages::open(listener, data_dir, &store, (&request.plan, &watched))?;
     // Local workers dial loopback; port 0 is any free one.
     let worker_address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let place = Place { hypervisor: hypervisor.as_ref(), worker_address, authority };
@@ -84,6 +85,7 @@ struct Pages {
 
 struct Served {
     app: web::App,
+    hub: Arc<Hub>,
     /// Where the first page is, without the path.
     base: String,
     end: CancellationToken,
@@ -95,14 +97,16 @@ impl Pages {
         listener: Option<TcpListener>,
         data_dir: &Path,
         store: &Store,
-        progress: &watch::Receiver<Progress>,
+        (plan, progress): (&TestPlan, &watch::Receiver<Progress>),
     ) -> anyhow::Result<Self> {
         let Some(listener) = listener else { return Ok(Self { served: None }) };
-        let site = Site::open(listener, data_dir, store, progress.clone(), &DoorArgs::default())?;
+        let hub = Arc::<Hub>::default();
+        let site = Site::open(listener, data_dir, store, Arc::new(Onlooker::new(Arc::clone(&hub))), &DoorArgs::default())?;
+        tokio::spawn(show_live(store.clone(), Arc::clone(&hub), plan.clone(), progress.clone()));
         let (app, end) = (site.app.clone(), CancellationToken::new());
         let base = site.urls("").into_iter().next().context("the web interface has no address")?;
         let task = tokio::spawn(site.serve(end.clone().cancelled_owned()));
-        let served = Served { app, base, end, task };
+        let served = Served { app, hub, base, end, task };
         output::note(format!("Web report, live: {}", served.link()?));
         Ok(Self { served: Some(served) })
     }
@@ -111,8 +115,16 @@ impl Pages {
         let Some(served) = self.served else { return Ok(()) };
         output::note(format!("Web report: {} (Ctrl-C ends it)", served.link()?));
         interrupts.next().await;
+        served.hub.close();
         served.end.cancel();
         served.task.await.context("the web interface")
+    }
+}
+
+/// Viewers follow the run to its end.
+async fn show_live(store: Store, hub: Arc<Hub>, plan: TestPlan, progress: watch::Receiver<Progress>) {
+    if let Some(end) = live::follow(store, Arc::clone(&hub), plan, progress).await {
+        hub.end(end);
     }
 }
 

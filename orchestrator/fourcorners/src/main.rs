@@ -8,6 +8,8 @@ mod cli;
 mod execute;
 mod export;
 mod interrupt;
+mod live;
+mod manager;
 mod output;
 mod place;
 mod plan_file;

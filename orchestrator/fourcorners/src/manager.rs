@@ -75,6 +75,11 @@ impl Manager {
         self.inner.hub.close();
     }
 
+    /// Whether a run goes on.
+    pub(crate) fn is_busy(&self) -> bool {
+        *self.inner.busy.borrow()
+    }
+
     fn take_turn(&self, name: &str) -> Result<Turn, StartError> {
         let mut slot = self.inner.slot();
         if slot.closing {

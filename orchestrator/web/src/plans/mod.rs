@@ -1,8 +1,11 @@
 //! Pages where a test is prepared: the plan as text and as fields, what it costs, its start; and the workload profiles.
 
+mod api;
 mod check;
 mod page;
 mod profiles;
+
+use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::problem::Problem;
@@ -25,6 +28,9 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .post(Admin, "/profiles/new", profiles::save)
         .post(Admin, "/profiles/check", profiles::check)
         .post(Admin, "/profiles/{name}/delete", profiles::delete)
+        .api(Admin, routes!(api::check_plan))
+        .api(Admin, routes!(api::start))
+        .api(Admin, routes!(api::stop))
 }
 
 /// The shipped profiles and the users' own. An own one that an older version wrote and this one cannot read is left out.
