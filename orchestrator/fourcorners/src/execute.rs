@@ -105,6 +105,9 @@ impl Pages {
         tokio::spawn(show_live(store.clone(), Arc::clone(&hub), plan.clone(), progress.clone()));
         let (app, end) = (site.app.clone(), CancellationToken::new());
         let base = site.urls("").into_iter().next().context("the web interface has no address")?;
+        if !site.trust.is_empty() {
+            output::note(site.trust.trim_end());
+        }
         let task = tokio::spawn(site.serve(end.clone().cancelled_owned()));
         let served = Served { app, hub, base, end, task };
         output::note(format!("Web report, live: {}", served.link()?));

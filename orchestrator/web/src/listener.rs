@@ -34,7 +34,7 @@ const ADDRESS_LIMIT: usize = 128;
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The time for a request's head, from the connection's start or the end of the request before.
-pub const HEADER_PATIENCE: Duration = Duration::from_secs(30);
+pub const HEADER_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Bytes of a request's head.
 const MAX_HEAD_BYTES: usize = 32 << 10;

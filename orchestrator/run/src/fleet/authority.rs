@@ -182,7 +182,7 @@ fn ca_parameters() -> CertificateParams {
 
 /// Year, month and day of the date that is so many days from now, UTC.
 fn day(from_now: i64) -> Result<(i32, u8, u8), AuthorityError> {
-    let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+    let today = jiff::tz::TimeZone::UTC.to_datetime(jiff::Timestamp::now()).date();
     let date = today.checked_add(jiff::Span::new().days(from_now));
     let date = date.map_err(|error| AuthorityError::Issue(error.to_string()))?;
     Ok((i32::from(date.year()), date.month().unsigned_abs(), date.day().unsigned_abs()))

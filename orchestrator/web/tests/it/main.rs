@@ -7,7 +7,11 @@ mod samples;
 #[path = "../samples/source.rs"]
 mod source;
 
+mod access;
+mod accounts;
 mod browser;
+mod client;
 mod exports;
+mod listener;
 mod report;
 mod router;

@@ -1,49 +1,60 @@
-//! Status codes, headers and bodies of the pages.
+//! Status codes, headers and bodies of the pages of runs.
 
 use std::sync::Arc;
 
 use analysis::export::Export;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
-use tower::ServiceExt as _;
+use store::{Role, RunFilter};
 use uuid::Uuid;
-use web::{AllowedHosts, Progress, RunSource, RunSummary, SourceError};
+use web::{Answer, Progress, RunSource, RunSummary};
 
+use crate::client::{Answered, Interface};
 use crate::samples;
-use crate::source::Runs;
+use crate::source::add_user;
 
 /// A source whose disk is gone.
 struct Broken;
 
+impl Broken {
+    fn fail<T: Send + 'static>() -> Answer<'static, T> {
+        Box::pin(async { Err("the database <disk> is gone".into()) })
+    }
+}
+
 impl RunSource for Broken {
-    async fn list_runs(&self, _: u32) -> Result<Vec<RunSummary>, SourceError> {
-        Err("the database <disk> is gone".into())
+    fn list_runs<'a>(&'a self, _: &'a RunFilter) -> Answer<'a, Vec<RunSummary>> {
+        Self::fail()
     }
 
-    async fn load_export(&self, _: Uuid) -> Result<Option<Export>, SourceError> {
-        Err("the database <disk> is gone".into())
+    fn load_export(&self, _: Uuid) -> Answer<'_, Option<Export>> {
+        Self::fail()
+    }
+
+    fn summary(&self, _: Uuid) -> Answer<'_, Option<RunSummary>> {
+        Self::fail()
+    }
+
+    fn set_note<'a>(&'a self, _: Uuid, _: &'a str) -> Answer<'a, ()> {
+        Self::fail()
+    }
+
+    fn delete_run(&self, _: Uuid, _: bool) -> Answer<'_, ()> {
+        Self::fail()
     }
 }
 
 pub(crate) const ID: &str = "0199c2a4-5b6e-7d10-9f3a-2c1d4e5f6a7b";
 
-fn hosts() -> AllowedHosts {
-    AllowedHosts::listening_on("127.0.0.1:8080".parse().unwrap())
-}
-
-async fn send<S: RunSource>(source: S, request: Request<Body>) -> (StatusCode, HeaderMap, String) {
-    let response = web::router(Arc::new(source), hosts()).oneshot(request).await.unwrap();
-    let (head, body) = response.into_parts();
-    let body = to_bytes(body, 64 << 20).await.unwrap();
-    (head.status, head.headers, String::from_utf8(body.to_vec()).unwrap())
-}
-
-fn request(method: Method, path: &str) -> Request<Body> {
-    Request::builder().method(method).uri(path).header(header::HOST, "localhost:8080").body(Body::empty()).unwrap()
+/// As a viewer.
+async fn get_of(exports: Vec<Export>, path: &str) -> Answered {
+    let interface = Interface::new(exports).await;
+    interface.log_in("viewer").await.get(path).await
 }
 
 async fn get(path: &str) -> (StatusCode, HeaderMap, String) {
-    send(Runs { exports: vec![samples::demo()], progress: None }, request(Method::GET, path)).await
+    let Answered { status, headers, body } = get_of(vec![samples::demo()], path).await;
+    (status, headers, body)
 }
 
 fn has_security_headers(headers: &HeaderMap) {
@@ -54,7 +65,7 @@ fn has_security_headers(headers: &HeaderMap) {
     assert!(policy.contains("frame-ancestors 'none'"));
     assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
     assert_eq!(headers[header::X_FRAME_OPTIONS], "DENY");
-    assert_eq!(headers[header::REFERRER_POLICY], "no-referrer");
+    assert_eq!(headers[header::REFERRER_POLICY], "same-origin");
 }
 
 #[tokio::test]
@@ -67,7 +78,7 @@ async fn the_list_and_the_report_are_pages() {
     assert_eq!(status, StatusCode::OK);
     has_security_headers(&headers);
     assert_eq!(headers[header::CONTENT_TYPE], "text/html; charset=utf-8");
-    assert_eq!(headers[header::CACHE_CONTROL], "private, no-cache");
+    assert_eq!(headers[header::CACHE_CONTROL], "no-store");
     assert!(body.contains("48,000") && body.len() < 1_000_000, "{} bytes", body.len());
     assert!(!body.contains("data-progress"), "a run that has ended has no progress");
 }
@@ -92,7 +103,7 @@ async fn served_pages_have_no_inline_script() {
 async fn assets_are_kept_and_only_under_their_own_name() {
     let (_, _, page) = get(&format!("/runs/{ID}")).await;
     let urls: Vec<&str> = page.split("\"/assets/").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
-    assert_eq!(urls.len(), 3, "{urls:?}");
+    assert_eq!(urls.len(), 5, "{urls:?}");
     for url in urls {
         let (status, headers, body) = get(&format!("/assets/{url}")).await;
         assert_eq!(status, StatusCode::OK, "{url}");
@@ -125,8 +136,7 @@ async fn a_hostile_name_stays_in_its_header_and_page() {
     let mut export = samples::hostile();
     export.run.id = ID.to_owned();
     export.run.name.push_str("\r\nSet-Cookie: a=b");
-    let source = || Runs { exports: vec![export.clone()], progress: None };
-    let (status, headers, _) = send(source(), request(Method::GET, &format!("/runs/{ID}/export.csv"))).await;
+    let Answered { status, headers, .. } = get_of(vec![export.clone()], &format!("/runs/{ID}/export.csv")).await;
     assert_eq!(status, StatusCode::OK);
     assert!(!headers.contains_key(header::SET_COOKIE));
     let name = headers[header::CONTENT_DISPOSITION].to_str().unwrap();
@@ -139,7 +149,7 @@ async fn a_hostile_name_stays_in_its_header_and_page() {
         "{name}"
     );
     for path in ["/".to_owned(), format!("/runs/{ID}")] {
-        let (_, _, body) = send(source(), request(Method::GET, &path)).await;
+        let Answered { body, .. } = get_of(vec![export.clone()], &path).await;
         assert!(!body.contains("<script>window") && !body.contains("<img"), "{path}");
     }
 }
@@ -172,37 +182,42 @@ async fn unknown_runs_and_path_tricks_are_not_found() {
 }
 
 #[tokio::test]
-async fn only_reading_is_possible() {
+async fn a_method_that_a_path_does_not_have_is_refused() {
+    let interface = Interface::new(vec![samples::demo()]).await;
+    let admin = interface.log_in("admin").await;
     for method in [Method::POST, Method::PUT, Method::DELETE] {
-        let source = Runs { exports: vec![samples::demo()], progress: None };
-        let (status, headers, _) = send(source, request(method, &format!("/runs/{ID}"))).await;
-        assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
-        has_security_headers(&headers);
+        let answered = admin.call(method, &format!("/runs/{ID}"), serde_json::Value::Null).await;
+        assert_eq!(answered.status, StatusCode::METHOD_NOT_ALLOWED);
+        has_security_headers(&answered.headers);
     }
-    let source = Runs { exports: vec![samples::demo()], progress: None };
-    let (status, _, body) = send(source, request(Method::HEAD, "/")).await;
-    assert_eq!((status, body.len()), (StatusCode::OK, 0));
+    let head = interface.send(admin.request(Method::HEAD, "/").body(Body::empty()).unwrap()).await;
+    assert_eq!((head.status, head.body.len()), (StatusCode::OK, 0));
 }
 
 #[tokio::test]
 async fn another_sites_name_is_refused_everywhere() {
+    let interface = Interface::new(vec![samples::demo()]).await;
+    let cookie = interface.log_in("admin").await.cookie.unwrap();
     for path in ["/", "/healthz", "/api/v1/runs", "/nothing"] {
-        let request = Request::builder().uri(path).header(header::HOST, "evil.example").body(Body::empty()).unwrap();
-        let (status, headers, body) = send(Runs { exports: vec![samples::demo()], progress: None }, request).await;
-        assert_eq!(status, StatusCode::MISDIRECTED_REQUEST, "{path}");
-        has_security_headers(&headers);
-        assert!(!body.contains("demo"), "{path}");
+        let request = Request::builder().uri(path).header(header::HOST, "evil.example").header(header::COOKIE, &cookie);
+        let answered = interface.send(request.body(Body::empty()).unwrap()).await;
+        assert_eq!(answered.status, StatusCode::MISDIRECTED_REQUEST, "{path}");
+        has_security_headers(&answered.headers);
+        assert!(!answered.body.contains("demo"), "{path}");
     }
 }
 
 #[tokio::test]
 async fn a_broken_source_is_explained() {
-    let (status, _, body) = send(Broken, request(Method::GET, "/")).await;
-    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(body.contains("the database &#60;disk&#62; is gone") && body.contains("Nothing was changed"), "{body}");
-    let (status, _, body) = send(Broken, request(Method::GET, "/api/v1/runs")).await;
-    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(body.contains("\"what\":\"the database <disk> is gone\""), "{body}");
+    let interface = Interface::empty(Arc::new(Broken)).await;
+    add_user(&interface.store, "viewer", Role::Viewer).await;
+    let viewer = interface.log_in("viewer").await;
+    let page = viewer.get("/").await;
+    assert_eq!(page.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(page.body.contains("the database &#60;disk&#62; is gone") && page.body.contains("Nothing was changed"));
+    let answer = viewer.get("/api/v1/runs").await;
+    assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(answer.json()["error"]["what"], "the database <disk> is gone");
 }
 
 #[tokio::test]
@@ -229,17 +244,72 @@ async fn a_running_run_has_progress() {
         mib_per_s: Some(187.5),
         seconds_left: Some(93.0),
     };
-    let source = || Runs { exports: vec![samples::running()], progress: Some(progress.clone()) };
-    let (_, _, page) = send(source(), request(Method::GET, &format!("/runs/{ID}"))).await;
+    let interface = Interface::with_progress(vec![samples::running()], Some(progress)).await;
+    let viewer = interface.log_in("viewer").await;
+    let page = viewer.get(&format!("/runs/{ID}")).await.body;
     assert!(page.contains(&format!("data-progress=\"/api/v1/runs/{ID}/progress\"")), "{page}");
-    let (_, _, body) = send(source(), request(Method::GET, &format!("/api/v1/runs/{ID}/progress"))).await;
-    let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let answer = viewer.get(&format!("/api/v1/runs/{ID}/progress")).await.json();
     assert_eq!(answer["progress"]["percent"], 24.5);
     assert_eq!(answer["progress"]["case"], "8k-random-70-30 on 256MiB");
 }
 
 #[tokio::test]
 async fn an_empty_list_says_how_to_make_a_run() {
-    let (_, _, body) = send(Runs { exports: Vec::new(), progress: None }, request(Method::GET, "/")).await;
+    let body = get_of(Vec::new(), "/").await.body;
     assert!(body.contains("fourcorners demo"), "{body}");
+}
+
+#[tokio::test]
+async fn notes_are_written_by_administrators_and_shown_as_text() {
+    let interface = Interface::new(vec![samples::demo()]).await;
+    let (admin, viewer) = (interface.log_in("admin").await, interface.log_in("viewer").await);
+    let note = "<script>alert(1)</script>\r\n\"quoted\" & </textarea><img src=x onerror=alert(2)>";
+    let saved = admin.post(&format!("/runs/{ID}/note"), &[("note", note)]).await;
+    assert_eq!((saved.status, saved.location()), (StatusCode::SEE_OTHER, format!("/runs/{ID}").as_str()));
+    for (client, path) in [(&admin, format!("/runs/{ID}")), (&viewer, format!("/runs/{ID}")), (&viewer, "/".to_owned())] {
+        let page = client.get(&path).await.body;
+        assert!(page.contains("&#60;script&#62;alert(1)&#60;/script&#62;"), "{path}: the note is not shown");
+        assert!(!page.contains("<script>alert") && !page.contains("<img"), "{path}: the note became markup");
+        assert_eq!(page.matches("</textarea>").count(), page.matches("<textarea").count(), "{path}");
+    }
+    let listed = viewer.get("/api/v1/runs").await.json();
+    assert_eq!(listed["runs"][0]["note"], note.replace("\r\n", "\n"));
+    let long = admin.call(Method::PUT, &format!("/api/v1/runs/{ID}/note"), serde_json::json!({ "note": "x".repeat(10_001) })).await;
+    assert_eq!(long.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(long.body.contains("10001 characters"), "{}", long.body);
+}
+
+#[tokio::test]
+async fn a_run_is_deleted_after_a_question_and_never_one_that_goes_on() {
+    let interface = Interface::new(vec![samples::demo()]).await;
+    let admin = interface.log_in("admin").await;
+    let question = admin.get(&format!("/runs/{ID}/delete")).await;
+    assert!(question.status == StatusCode::OK && question.body.contains("Delete the run demo?"), "{}", question.body);
+    assert_eq!(admin.get(&format!("/runs/{ID}")).await.status, StatusCode::OK, "asking deletes nothing");
+    let deleted = admin.post(&format!("/runs/{ID}/delete"), &[]).await;
+    assert_eq!((deleted.status, deleted.location()), (StatusCode::SEE_OTHER, "/"));
+    assert!(admin.get("/").await.body.contains("The run demo was deleted."));
+    assert!(!admin.get("/").await.body.contains("was deleted"), "a message is shown once");
+    assert_eq!(admin.get(&format!("/runs/{ID}")).await.status, StatusCode::NOT_FOUND);
+
+    let running = Interface::new(vec![samples::running()]).await;
+    let admin = running.log_in("admin").await;
+    assert!(!admin.get("/").await.body.contains(&format!("/runs/{ID}/delete")));
+    let refused = admin.get(&format!("/runs/{ID}/delete")).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    assert!(refused.body.contains("only a run that has ended can be deleted"), "{}", refused.body);
+}
+
+#[tokio::test]
+async fn filters_that_are_none_are_refused_with_words() {
+    for (query, words) in [
+        ("state=nothing", "&#34;nothing&#34; is no state to filter by; there are going-on, complete"),
+        ("before=../../etc", "is no id of a run"),
+        ("limit=many", "limit"),
+    ] {
+        let (status, _, body) = get(&format!("/?{query}")).await;
+        assert!(status.is_client_error() && body.contains(words), "{query}: {body}");
+    }
+    let long = get(&format!("/?text={}", "x".repeat(201))).await;
+    assert_eq!(long.0, StatusCode::UNPROCESSABLE_ENTITY);
 }
