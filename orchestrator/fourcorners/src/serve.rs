@@ -79,7 +79,7 @@ pub(crate) struct Site {
     /// The certificate that follows the machine's addresses.
     leaf: Option<Arc<Leaf>>,
     /// What to say of the certificate.
-    trust: String,
+    pub(crate) trust: String,
 }
 
 impl Site {

@@ -27,7 +27,7 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .get(Admin, "/profiles/new", profiles::new)
         .post(Admin, "/profiles/new", profiles::save)
         .post(Admin, "/profiles/check", profiles::check)
-        .post(Admin, "/profiles/{name}/delete", profiles::delete)
+        .post(Admin, "/profiles/{set}/{name}/delete", profiles::delete)
         .api(Admin, routes!(api::check_plan))
         .api(Admin, routes!(api::start))
         .api(Admin, routes!(api::stop))

@@ -229,8 +229,15 @@ pub(crate) async fn save(
     Ok(onward(&app, &visitor, "/profiles", Flash::done(format!("The profile own/{name} was kept."))))
 }
 
-/// `POST /profiles/{name}/delete`.
-pub(crate) async fn delete(State(app): State<App>, visitor: Visitor, Path(name): Path<String>) -> Result<Response, Problem> {
+/// `POST /profiles/{set}/{name}/delete`.
+pub(crate) async fn delete(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path((set, name)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    if set != OWN_SET {
+        return Err(Problem::conflict(format!("{set}/{name} ships with the program.")));
+    }
     app.store().delete_profile(&name).await?;
     let text = format!("The profile own/{name} was deleted. Runs that used it keep what they used.");
     Ok(onward(&app, &visitor, "/profiles", Flash::done(text)))
