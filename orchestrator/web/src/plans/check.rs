@@ -87,6 +87,10 @@ impl Form {
         let place = FIELDS.iter().position(|known| *known == field);
         place.and_then(|place| self.values.get(place)).map_or("", String::as_str)
     }
+
+    pub(crate) fn is(&self, field: &str, value: &str) -> bool {
+        self.value(field) == value
+    }
 }
 
 /// Reads a plan's text with these profiles.

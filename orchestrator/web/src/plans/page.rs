@@ -49,7 +49,7 @@ struct VerdictPart {
 /// What to start from.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(crate) struct From {
+pub(crate) struct StartFrom {
     /// An example plan.
     example: Option<String>,
     /// A run whose plan is taken.
@@ -78,7 +78,7 @@ pub(crate) struct EditForm {
 }
 
 /// `/new`.
-pub(crate) async fn page(State(app): State<App>, frame: Frame, Query(from): Query<From>) -> Result<Response, Problem> {
+pub(crate) async fn page(State(app): State<App>, frame: Frame, Query(from): Query<StartFrom>) -> Result<Response, Problem> {
     let yaml = match (&from.run, &from.example) {
         (Some(run), _) => plan_of(&app, run).await?,
         (None, Some(name)) => plan::example(name).ok_or_else(|| Problem::input(format!("There is no example plan {name:?}.")))?.to_owned(),

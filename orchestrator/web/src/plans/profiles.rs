@@ -4,7 +4,7 @@ use askama::Template;
 use axum::extract::{Form, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use plan::{AccessPattern, PlanErrors, Profile, Profiles, RateIops, Workload};
+use plan::{AccessPattern, PlanErrors, Profile, RateIops, Workload};
 use serde::Deserialize;
 
 use super::{OWN_SET, in_force};
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn every_shipped_profile_can_be_copied_as_it_is() {
-        for profile in Profiles::shipped().iter() {
+        for profile in plan::Profiles::shipped().iter() {
             let copy = read(plan::shipped_profile(&profile.id).unwrap()).unwrap();
             assert_eq!(copy.workload.block_bytes, profile.workload.block_bytes);
             assert_eq!(copy.id, format!("own/{}", profile.workload.name));
