@@ -22,6 +22,13 @@ pub(crate) struct Difference {
     pub(crate) values: Vec<String>,
 }
 
+impl Difference {
+    /// Whether a column's value is another than the first one's.
+    pub(crate) fn differs(&self, value: &str) -> bool {
+        self.values.first().is_some_and(|first| first != value)
+    }
+}
+
 /// What differs, and how many things do not.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Differences {
