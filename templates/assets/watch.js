@@ -297,6 +297,10 @@
     const median = all.length ? all[Math.floor((all.length - 1) / 2)] : 0;
     const worse = (one) => (median > 0 && one > 0 ? (latency ? one / median : median / one) : 1);
     const slow = [];
+    // One number of decimals for all cells, so that they line up.
+    const shownMedian = latency ? median / 1000 : median;
+    const decimals = shownMedian >= 100 ? 0 : shownMedian >= 10 ? 1 : 2;
+    const fixed = (shown) => shown.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
     heat.rows.forEach((row, index) => {
       const cells = map.tBodies[0].rows[index].cells;
       row.cells.forEach((cell, column) => {
@@ -306,7 +310,7 @@
         const ratio = silent ? 1 : worse(one);
         if (!silent && ratio >= 1.5) slow.push([ratio, `${row.worker}, ${heat.by_worker ? "all disks" : `disk ${column + 1}`}`, one]);
         if (silent) slow.push([Infinity, `${row.worker}, disk ${column + 1}`, 0]);
-        const words = silent ? "none" : latency ? short(one / 1000) : short(one);
+        const words = silent ? "none" : fixed(latency ? one / 1000 : one);
         if (box.textContent !== words) box.textContent = words;
         box.classList.toggle("silent", silent);
         box.classList.toggle("errors", cell[4] > 0);
