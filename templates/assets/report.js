@@ -114,12 +114,16 @@
       };
     });
     const narrow = width < NARROW;
-    return [traces, layout(look, paper ? 250 : 300, {
-      hovermode: "closest", margin: { l: 52, r: 10, t: 62, b: 26 },
+    // The legend takes its lines from the top: more curves need a higher chart, or it would lie on them.
+    const longest = Math.max(...traces.map((trace) => trace.name.length));
+    const lines = Math.ceil(traces.length / Math.max(1, Math.floor((width - 60) / (6.2 * longest + 50))));
+    const more = 19 * Math.max(0, lines - 2);
+    return [traces, layout(look, (paper ? 250 : 300) + more, {
+      hovermode: "closest", margin: { l: 52, r: 10, t: 62 + more, b: 26 },
       xaxis: axis(look, { tickvals: nines, ticktext: narrow ? ["p50", "p90", "", "p99", "p99.9", "p99.99", "max"] : labels, range: [0.1, 4.9], zeroline: false, tickangle: 0 }),
       yaxis: logarithmic(look, traces.flatMap((trace) => trace.y)),
       annotations: [heading(look, `latency, ${data.unit}`, 0, 1.01)],
-      legend: { orientation: "h", x: 0, y: 1.1, yanchor: "bottom", font: { size: 11, color: look.soft } },
+      legend: { orientation: "h", x: 0, y: 1.1, yanchor: "bottom", maxheight: 1000, font: { size: 11, color: look.soft } },
     })];
   }
 
