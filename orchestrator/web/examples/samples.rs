@@ -1,6 +1,8 @@
 //! Shows the sample runs, for whoever works on the pages:
 //! `cargo run --release -p web --example samples -- DIR` writes their reports, and with an address after DIR serves the site there.
 
+#![expect(clippy::unwrap_used, reason = "an example that cannot go on stops where it is")]
+
 #[path = "../tests/samples/mod.rs"]
 mod samples;
 #[path = "../tests/samples/source.rs"]
@@ -10,7 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use analysis::export::Export;
-use web::{AllowedHosts, Progress};
+use store::Role;
+use web::Progress;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -63,9 +66,15 @@ async fn serve(address: &str, exports: Vec<Export>) -> Result<(), Failure> {
         seconds_left: Some(93.0),
     };
     let listener = tokio::net::TcpListener::bind(address).await?;
-    let hosts = AllowedHosts::listening_on(listener.local_addr()?);
-    println!("http://{}/", listener.local_addr()?);
-    let source = Arc::new(source::Runs { exports, progress: Some(progress) });
-    web::serve(listener, source, hosts, std::future::pending()).await?;
+    let listening = listener.local_addr()?;
+    let (_directory, store) = source::new_store().await;
+    source::add_user(&store, "admin", Role::Admin).await;
+    let app = source::new_app(Arc::new(source::Runs::new(exports, Some(progress))), store, listening);
+    println!(
+        "http://{listening}/ as admin, {:?}, or http://{listening}{} as a viewer",
+        source::PASSWORD,
+        app.enter_link()?
+    );
+    web::serve(listener, None, app, std::future::pending()).await;
     Ok(())
 }

@@ -48,7 +48,8 @@ pub(crate) async fn log_in(
     let password = if password.len() > MAX_PASSWORD_BYTES { String::new() } else { password };
     let right = app.passwords().verify(password, hash).await?;
     let Some(user) = user.filter(|_| right) else {
-        tracing::warn!(user = %account.chars().take(MAX_NAME).collect::<String>(), "a login failed");
+        // Quoted: what a stranger typed must not look like another line of the log.
+        tracing::warn!(user = ?account.chars().take(MAX_NAME).collect::<String>(), "a login failed");
         return Err(Problem::wrong_login());
     };
     app.by_address().give_back(address);
@@ -65,7 +66,13 @@ pub(crate) async fn open_session(app: &App, user: Option<UserId>) -> Result<Open
 }
 
 /// The first administrator, by the link that the terminal printed.
-pub(crate) async fn set_up(app: &App, secret: &str, name: &str, password: String, repeated: &str) -> Result<Opened, Problem> {
+pub(crate) async fn set_up(
+    app: &App,
+    secret: &str,
+    name: &str,
+    password: String,
+    repeated: &str,
+) -> Result<Opened, Problem> {
     if !app.may_set_up(secret) {
         return Err(Problem::link());
     }
@@ -108,7 +115,9 @@ pub(crate) async fn add_token(
 ) -> Result<(TokenId, String), Problem> {
     let (user, name) = (visitor.account()?, name.trim());
     if name.is_empty() || name.chars().count() > MAX_TOKEN_NAME || name.chars().any(char::is_control) {
-        return Err(Problem::input(format!("The token's name must have 1 to {MAX_TOKEN_NAME} characters on one line.")));
+        return Err(Problem::input(format!(
+            "The token's name must have 1 to {MAX_TOKEN_NAME} characters on one line."
+        )));
     }
     if !(1..=MAX_TOKEN_DAYS).contains(&days) {
         return Err(Problem::input(format!("A token lives {days} days; allowed are 1 to {MAX_TOKEN_DAYS}.")));
@@ -143,7 +152,12 @@ pub(crate) async fn change_password(
 }
 
 /// Sets the password that a link is for, and opens a session of its user.
-pub(crate) async fn use_password_link(app: &App, secret: &str, password: String, repeated: &str) -> Result<Opened, Problem> {
+pub(crate) async fn use_password_link(
+    app: &App,
+    secret: &str,
+    password: String,
+    repeated: &str,
+) -> Result<Opened, Problem> {
     let (link, now) = (crate::auth::hash(secret), Timestamp::now());
     let user = app.store().password_link(&link, now).await?.ok_or_else(Problem::link)?;
     check_new_password(&password, repeated, &user.name).map_err(Problem::input)?;
@@ -159,7 +173,9 @@ fn user_name(name: &str) -> Result<&str, Problem> {
     if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(allowed) {
         return Ok(name);
     }
-    Err(Problem::input(format!("{name:?} is no user name: it has 1 to {MAX_NAME} letters (a to z), digits, and . _ @ -")))
+    Err(Problem::input(format!(
+        "{name:?} is no user name: it has 1 to {MAX_NAME} letters (a to z), digits, and . _ @ -"
+    )))
 }
 
 /// A role by its word.

@@ -119,7 +119,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// Reads the body whole, within its bounds.
 async fn with_body(request: Request) -> Result<Request, Problem> {
     let (parts, body) = request.into_parts();
-    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let announced =
+        parts.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
         return Err(Problem::too_large());
     }
@@ -147,11 +148,7 @@ fn check_origin(app: &App, request: &Request, visitor: Option<&Visitor>) -> Resu
         Some(token) => token.to_str().map(str::to_owned).ok(),
         None => form_token(request),
     };
-    if token.is_some_and(|token| auth::equal(&token, visitor.csrf())) {
-        Ok(())
-    } else {
-        Err(Problem::form_token())
-    }
+    if token.is_some_and(|token| auth::equal(&token, visitor.csrf())) { Ok(()) } else { Err(Problem::form_token()) }
 }
 
 fn form_token(request: &Request) -> Option<String> {
@@ -174,17 +171,18 @@ async fn present(mut answer: Response, visitor: Option<Visitor>, asked: &Asked) 
         None => return answer,
     };
     if asked.is_api() {
-        return problem.as_json();
+        return problem.into_json();
     }
     if problem.is_login() && asked.method == Method::GET {
-        return problem.as_redirect(&asked.uri);
+        return problem.redirect(&asked.uri);
     }
-    problem.as_page(visitor, asked.uri.path())
+    problem.into_page(visitor, asked.uri.path())
 }
 
 /// What a library refuses says so in plain text.
 fn is_bare_refusal(answer: &Response) -> bool {
-    let plain = answer.headers().get(header::CONTENT_TYPE).is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    let plain =
+        answer.headers().get(header::CONTENT_TYPE).is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
     answer.status().is_client_error() && plain
 }
 

@@ -35,7 +35,12 @@ impl Problem {
     }
 
     pub(crate) fn no_page(path: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "No such page", format!("There is nothing at {path}."), "Start from the list of runs.")
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "No such page",
+            format!("There is nothing at {path}."),
+            "Start from the list of runs.",
+        )
     }
 
     pub(crate) fn no_run(id: &str) -> Self {
@@ -130,7 +135,9 @@ impl Problem {
         Self::new(
             StatusCode::FORBIDDEN,
             "The form is out of date",
-            format!("Its form token (field csrf, or header {CSRF_HEADER}) is not the session's: the page is from another session."),
+            format!(
+                "Its form token (field csrf, or header {CSRF_HEADER}) is not the session's: the page is from another session."
+            ),
             "Load the page again and send the form once more. Nothing was changed.",
         )
     }
@@ -157,7 +164,9 @@ impl Problem {
         let problem = Self::new(
             StatusCode::TOO_MANY_REQUESTS,
             "Too many failed logins",
-            format!("There were many failed logins from this address or to this account. The next try is possible in {seconds} s."),
+            format!(
+                "There were many failed logins from this address or to this account. The next try is possible in {seconds} s."
+            ),
             "Wait, then try again.",
         );
         Self { retry_after: Some(seconds), ..problem }
@@ -183,7 +192,12 @@ impl Problem {
     }
 
     pub(crate) fn input(what: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", what, "Correct it and send it again. Nothing was changed.")
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Not accepted",
+            what,
+            "Correct it and send it again. Nothing was changed.",
+        )
     }
 
     pub(crate) fn conflict(what: impl Into<String>) -> Self {
@@ -191,15 +205,20 @@ impl Problem {
     }
 
     pub(crate) fn refused(status: StatusCode, what: &str) -> Self {
-        Self::new(status, "Not accepted", what.trim(), "Correct the request; /api/openapi.json describes the API. Nothing was changed.")
+        Self::new(
+            status,
+            "Not accepted",
+            what.trim(),
+            "Correct the request; /api/openapi.json describes the API. Nothing was changed.",
+        )
     }
 
     pub(crate) fn source(error: &(dyn Error + 'static)) -> Self {
         let what = chain(error);
-        tracing::error!(error = %what, "a run could not be read");
+        tracing::error!(error = %what, "the store failed");
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "The run could not be read",
+            "The data could not be read or written",
             what,
             "Nothing was changed. Look at the orchestrator's log, check that the data directory can be read, and load the page again.",
         )
@@ -227,7 +246,7 @@ impl Problem {
     }
 
     /// A page in the frame of whoever asked.
-    pub(crate) fn as_page(self, visitor: Option<Visitor>, path: &str) -> Response {
+    pub(crate) fn into_page(self, visitor: Option<Visitor>, path: &str) -> Response {
         let (status, retry_after, plain) = (self.status, self.retry_after, format!("{}\n", self.title));
         let page = ProblemPage { frame: Frame::bare(visitor, path), problem: self };
         let mut answer = match page.render() {
@@ -238,7 +257,7 @@ impl Problem {
         answer
     }
 
-    pub(crate) fn as_json(self) -> Response {
+    pub(crate) fn into_json(self) -> Response {
         let retry_after = self.retry_after;
         let body = ErrorBody { error: ErrorWords { title: self.title, what: self.what, remedy: self.remedy } };
         let mut answer = (self.status, Json(body)).into_response();
@@ -247,7 +266,7 @@ impl Problem {
     }
 
     /// To the login, and back afterwards.
-    pub(crate) fn as_redirect(&self, uri: &Uri) -> Response {
+    pub(crate) fn redirect(&self, uri: &Uri) -> Response {
         let back = uri.path_and_query().map_or("/", |path| path.as_str());
         let query: String = form_urlencoded::Serializer::new(String::new()).append_pair("next", back).finish();
         Redirect::to(&format!("/login?{query}")).into_response()

@@ -64,7 +64,11 @@ mod tests {
     /// All templates below a directory, with their text.
     fn templates(directory: &std::path::Path) -> Vec<String> {
         let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-        entries.flat_map(|path| if path.is_dir() { templates(&path) } else { vec![std::fs::read_to_string(path).unwrap()] }).collect()
+        entries
+            .flat_map(
+                |path| if path.is_dir() { templates(&path) } else { vec![std::fs::read_to_string(path).unwrap()] },
+            )
+            .collect()
     }
 
     #[test]

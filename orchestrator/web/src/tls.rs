@@ -59,7 +59,10 @@ pub fn certificate_files(certificate: &Path, key: &Path) -> Result<Arc<dyn Resol
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain_pem).collect();
     let chain = chain.map_err(|error| file(certificate, format!("no certificates in PEM form: {error}")))?;
     if chain.is_empty() {
-        return Err(file(certificate, "there is no certificate in it; PEM is expected, the server's own first".to_owned()));
+        return Err(file(
+            certificate,
+            "there is no certificate in it; PEM is expected, the server's own first".to_owned(),
+        ));
     }
     let private = PrivateKeyDer::from_pem_slice(&key_pem)
         .map_err(|error| file(key, format!("no private key in PEM form (not encrypted): {error}")))?;

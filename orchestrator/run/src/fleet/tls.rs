@@ -84,7 +84,8 @@ impl Leaf {
         }
         let certificate = self.authority.issue(&names)?;
         tracing::info!(names = names.join(", "), "a listener has a new certificate");
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Issued { names, at: Instant::now(), certificate };
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) =
+            Issued { names, at: Instant::now(), certificate };
         Ok(true)
     }
 

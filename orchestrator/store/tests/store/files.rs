@@ -8,7 +8,7 @@ use analysis::case::Ending;
 use store::{DATABASE_FILE, DataDir, Level, Refusal, Store, StoreError};
 
 /// Asks SQLite's own command line tool; none where it is not installed.
-fn sqlite3(file: &Path, sql: &str) -> Option<String> {
+pub(crate) fn sqlite3(file: &Path, sql: &str) -> Option<String> {
     let output = Command::new("sqlite3").arg(file).arg(sql).output().ok()?;
     assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())

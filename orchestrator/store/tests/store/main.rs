@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
+mod accounts;
 mod cases;
+mod deletion;
 mod files;
 mod runs;
 mod support;

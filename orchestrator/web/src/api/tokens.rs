@@ -99,7 +99,11 @@ pub(crate) async fn add(
 /// Revokes a token.
 #[utoipa::path(delete, path = "/api/v1/tokens/{id}", tag = "tokens", params(("id" = Uuid, Path)),
     responses((status = 204), (status = 404, body = ErrorBody)))]
-pub(crate) async fn revoke(State(app): State<App>, visitor: Visitor, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
+pub(crate) async fn revoke(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
     end_token(&app, &visitor, TokenId(id)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

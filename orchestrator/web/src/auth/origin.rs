@@ -11,7 +11,8 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// # Errors
 /// What was found instead.
 pub(crate) fn same_origin(headers: &HeaderMap, uri: &Uri, secure: bool) -> Result<(), String> {
-    let text = |name: &HeaderName| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let text =
+        |name: &HeaderName| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     if let Some(site) = text(&SEC_FETCH_SITE) {
         return if site == "same-origin" { Ok(()) } else { Err(format!("the browser says Sec-Fetch-Site: {site}")) };
     }
@@ -34,7 +35,8 @@ mod tests {
     use super::*;
 
     fn asked(headers: &[(&'static str, &'static str)], secure: bool) -> Result<(), String> {
-        let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        let headers =
+            headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
         same_origin(&HeaderMap::from_iter(headers), &Uri::from_static("/x"), secure)
     }
 

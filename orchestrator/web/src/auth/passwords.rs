@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use argon2::password_hash::{PasswordHash, PasswordHasher as _, PasswordVerifier as _, SaltString};
 use argon2::Argon2;
+use argon2::password_hash::{PasswordHash, PasswordHasher as _, PasswordVerifier as _, SaltString};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -55,7 +55,8 @@ impl Passwords {
                 Argon2::default().verify_password(password.as_bytes(), &hash).is_ok(),
             )
         });
-        let right = right.await?.map_err(|error| Problem::internal("a stored password is no hash", &error.to_string()))?;
+        let right =
+            right.await?.map_err(|error| Problem::internal("a stored password is no hash", &error.to_string()))?;
         Ok(known && right)
     }
 
@@ -110,7 +111,8 @@ mod tests {
 
     #[test]
     fn bad_passwords_are_told_why() {
-        let refused = |password: &str, repeated: &str| check_new_password(password, repeated, "administrator").unwrap_err();
+        let refused =
+            |password: &str, repeated: &str| check_new_password(password, repeated, "administrator").unwrap_err();
         assert!(refused("short", "short").contains("5 characters"));
         assert!(refused("Administrator", "Administrator").contains("user's name"));
         assert!(refused("twelve letters", "twelve lettres").contains("differ"));

@@ -119,7 +119,13 @@ pub(crate) async fn set_up_page(
     if !app.may_set_up(&secret) {
         return Err(Problem::link());
     }
-    html(&PasswordPage { frame, set_up: true, name: "admin".to_owned(), problem: None, shortest: MIN_PASSWORD_CHARACTERS })
+    html(&PasswordPage {
+        frame,
+        set_up: true,
+        name: "admin".to_owned(),
+        problem: None,
+        shortest: MIN_PASSWORD_CHARACTERS,
+    })
 }
 
 /// `POST /setup/{secret}`.
@@ -187,7 +193,9 @@ fn enter_with(opened: &Opened, path: &str) -> Response {
 
 /// A path of this server, and no other site's: whatever else is asked for leads to the list of runs.
 fn own_path(next: &str) -> &str {
-    let own = next.starts_with('/') && !next.starts_with("//") && next.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'\\');
+    let own = next.starts_with('/')
+        && !next.starts_with("//")
+        && next.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'\\');
     if own { next } else { "/" }
 }
 
@@ -200,7 +208,16 @@ mod tests {
         for own in ["/", "/runs/1?x=y", "/users"] {
             assert_eq!(own_path(own), own);
         }
-        for foreign in ["", "//evil.example", "https://evil.example", "/\\evil.example", "/\t/evil.example", "/a\r\nSet-Cookie: b", "javascript:x", "/ü"] {
+        for foreign in [
+            "",
+            "//evil.example",
+            "https://evil.example",
+            "/\\evil.example",
+            "/\t/evil.example",
+            "/a\r\nSet-Cookie: b",
+            "javascript:x",
+            "/ü",
+        ] {
             assert_eq!(own_path(foreign), "/", "{foreign:?}");
         }
     }

@@ -96,7 +96,11 @@ pub(crate) async fn write_note(app: &App, id: Uuid, note: &str) -> Result<(), Pr
 }
 
 /// `/runs/{id}/delete`: asks.
-pub(crate) async fn delete_page(State(app): State<App>, frame: Frame, Path(id): Path<String>) -> Result<Response, Problem> {
+pub(crate) async fn delete_page(
+    State(app): State<App>,
+    frame: Frame,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
     html(&delete_question(frame, summary(&app, &id).await?, None)?)
 }
 
@@ -123,7 +127,10 @@ pub(crate) async fn delete(
 
 fn delete_question(frame: Frame, run: RunSummary, left: Option<String>) -> Result<DeletePage, Problem> {
     if run.finished.is_none() {
-        return Err(Problem::conflict(format!("The run {} goes on; only a run that has ended can be deleted.", run.name)));
+        return Err(Problem::conflict(format!(
+            "The run {} goes on; only a run that has ended can be deleted.",
+            run.name
+        )));
     }
     let (state, tone, _) = verdict(&run.state, run.complete);
     Ok(DeletePage { frame, id: run.id, name: run.name, state, tone, started: Time(run.started), note: run.note, left })

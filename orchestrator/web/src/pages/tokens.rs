@@ -66,7 +66,11 @@ pub(crate) async fn visible(app: &App, visitor: &Visitor) -> Result<Vec<ApiToken
 }
 
 /// `POST /tokens`.
-pub(crate) async fn add(State(app): State<App>, visitor: Visitor, Form(form): Form<TokenForm>) -> Result<Response, Problem> {
+pub(crate) async fn add(
+    State(app): State<App>,
+    visitor: Visitor,
+    Form(form): Form<TokenForm>,
+) -> Result<Response, Problem> {
     let added = async {
         let (_, secret) = accounts::add_token(&app, &visitor, &form.name, role(&form.role)?, form.days).await?;
         Ok(Flash::with_secret("The token was made. Copy it now: it is not shown again.", secret))
@@ -75,7 +79,11 @@ pub(crate) async fn add(State(app): State<App>, visitor: Visitor, Form(form): Fo
 }
 
 /// `POST /tokens/{id}/revoke`: one's own; an administrator's anybody's.
-pub(crate) async fn revoke(State(app): State<App>, visitor: Visitor, Path(id): Path<Uuid>) -> Result<Response, Problem> {
+pub(crate) async fn revoke(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(id): Path<Uuid>,
+) -> Result<Response, Problem> {
     let revoked = async {
         end(&app, &visitor, TokenId(id)).await?;
         Ok(Flash::done("The token was revoked; it opens nothing any more."))

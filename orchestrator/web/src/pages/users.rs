@@ -77,7 +77,10 @@ pub(crate) async fn add(
 ) -> Result<Response, Problem> {
     let added = async {
         let (_, path) = accounts::add_user(&app, &form.name, role(&form.role)?).await?;
-        let text = format!("{} was added. Hand on this link, which is shown only now; it sets the password, works once, and for two days.", form.name.trim());
+        let text = format!(
+            "{} was added. Hand on this link, which is shown only now; it sets the password, works once, and for two days.",
+            form.name.trim()
+        );
         Ok(Flash::with_secret(text, base.url(&path)))
     };
     conclude(&app, &visitor, "/users", added.await)
@@ -112,19 +115,30 @@ pub(crate) async fn password_link(
     let made = async {
         let user = app.store().user(UserId(id)).await?;
         let path = accounts::password_link(&app, user.id).await?;
-        let text = format!("With this link, which is shown only now, {} sets a new password. It works once, and for two days; until then the old password stays.", user.name);
+        let text = format!(
+            "With this link, which is shown only now, {} sets a new password. It works once, and for two days; until then the old password stays.",
+            user.name
+        );
         Ok(Flash::with_secret(text, base.url(&path)))
     };
     conclude(&app, &visitor, "/users", made.await)
 }
 
 /// `/users/{id}/remove`.
-pub(crate) async fn remove_page(State(app): State<App>, frame: Frame, Path(id): Path<Uuid>) -> Result<Response, Problem> {
+pub(crate) async fn remove_page(
+    State(app): State<App>,
+    frame: Frame,
+    Path(id): Path<Uuid>,
+) -> Result<Response, Problem> {
     html(&RemovePage { frame, user: app.store().user(UserId(id)).await? })
 }
 
 /// `POST /users/{id}/remove`.
-pub(crate) async fn remove(State(app): State<App>, visitor: Visitor, Path(id): Path<Uuid>) -> Result<Response, Problem> {
+pub(crate) async fn remove(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(id): Path<Uuid>,
+) -> Result<Response, Problem> {
     let removed = async {
         let user = app.store().user(UserId(id)).await?;
         app.store().remove_user(user.id).await?;

@@ -13,7 +13,8 @@ use crate::samples;
 
 /// The route's path with something in it for each name.
 fn path(route: &Route) -> String {
-    let path = route.path.replace("{id}", ID).replace("{secret}", "secret").replace("{hash}", "0").replace("{name}", "x");
+    let path =
+        route.path.replace("{id}", ID).replace("{secret}", "secret").replace("{hash}", "0").replace("{name}", "x");
     assert!(!path.contains('{'), "{path}: give the name a value here");
     path
 }
@@ -91,7 +92,8 @@ async fn nobody_gets_past_the_login() {
 async fn a_viewer_may_use_no_administrators_route() {
     let interface = Interface::new(vec![samples::demo()]).await;
     let (admin, viewer) = (interface.log_in("admin").await, interface.log_in("viewer").await);
-    let made = viewer.call(Method::POST, "/api/v1/tokens", json!({ "name": "script", "role": "viewer", "days": 1 })).await;
+    let made =
+        viewer.call(Method::POST, "/api/v1/tokens", json!({ "name": "script", "role": "viewer", "days": 1 })).await;
     let token = format!("Bearer {}", made.json()["token"].as_str().unwrap());
     let before = (interface.store.list_users().await.unwrap(), admin.get("/api/v1/runs").await.body);
     let all = routes(Access::Admin);
@@ -159,14 +161,21 @@ async fn the_description_has_every_call_of_the_api_and_no_other() {
         .as_object()
         .unwrap()
         .iter()
-        .flat_map(|(path, item)| item.as_object().unwrap().keys().map(move |method| format!("{} {path}", method.to_uppercase())))
+        .flat_map(|(path, item)| {
+            item.as_object().unwrap().keys().map(move |method| format!("{} {path}", method.to_uppercase()))
+        })
         .collect();
     let calls = web::routes().into_iter().filter(|route| route.path.starts_with("/api/v1/"));
     let calls: BTreeSet<String> = calls.map(|route| format!("{} {}", route.method, route.path)).collect();
     assert_eq!(described, calls);
     assert!(description["openapi"].as_str().unwrap().starts_with("3."));
     assert_eq!(description["components"]["securitySchemes"]["token"]["scheme"], "bearer");
-    let references: Vec<String> = description.to_string().split("\"#/components/schemas/").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()).collect();
+    let references: Vec<String> = description
+        .to_string()
+        .split("\"#/components/schemas/")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap().to_owned())
+        .collect();
     for name in references {
         assert!(description["components"]["schemas"][&name].is_object(), "{name} is referred to, and not described");
     }

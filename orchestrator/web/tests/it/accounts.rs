@@ -63,15 +63,20 @@ async fn a_login_opens_a_session_and_a_logout_ends_it_for_every_copy() {
     assert!(out.headers[header::SET_COOKIE].to_str().unwrap().contains("Max-Age=0"));
     assert_eq!(stolen.get("/").await.location(), "/login?next=%2F");
     assert_eq!(stolen.get("/api/v1/runs").await.status, StatusCode::UNAUTHORIZED);
-    assert_eq!(stolen.post("/tokens", &[("name", "x"), ("role", "viewer"), ("days", "1")]).await.status, StatusCode::UNAUTHORIZED);
-    let foreign = browser.post("/login", &[("name", "viewer"), ("password", PASSWORD), ("next", "//evil.example")]).await;
+    assert_eq!(
+        stolen.post("/tokens", &[("name", "x"), ("role", "viewer"), ("days", "1")]).await.status,
+        StatusCode::UNAUTHORIZED
+    );
+    let foreign =
+        browser.post("/login", &[("name", "viewer"), ("password", PASSWORD), ("next", "//evil.example")]).await;
     assert_eq!(foreign.location(), "/");
 }
 
 #[tokio::test]
 async fn failed_logins_are_limited_by_address_and_by_account() {
     let interface = Interface::new(Vec::new()).await;
-    let from = |number: u8| Client { address: format!("198.51.100.{number}:9").parse().unwrap(), ..interface.anonymous() };
+    let from =
+        |number: u8| Client { address: format!("198.51.100.{number}:9").parse().unwrap(), ..interface.anonymous() };
     for _ in 0..10 {
         let failed = from(1).post("/login", &[("name", "viewer"), ("password", "wrong")]).await;
         assert_eq!(failed.status, StatusCode::UNAUTHORIZED);
@@ -88,7 +93,10 @@ async fn failed_logins_are_limited_by_address_and_by_account() {
         from(number + 10).post("/login", &[("name", "Viewer"), ("password", "wrong")]).await;
     }
     assert_eq!(from(99).post("/login", &right).await.status, StatusCode::TOO_MANY_REQUESTS, "the account is");
-    assert_eq!(from(99).post("/login", &[("name", "admin"), ("password", PASSWORD)]).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(
+        from(99).post("/login", &[("name", "admin"), ("password", PASSWORD)]).await.status,
+        StatusCode::SEE_OTHER
+    );
     for _ in 0..40 {
         let fine = from(98).post("/login", &[("name", "admin"), ("password", PASSWORD)]).await;
         assert_eq!(fine.status, StatusCode::SEE_OTHER, "a login that is right costs nothing");
@@ -107,7 +115,10 @@ async fn a_user_is_added_by_link_and_removed_with_all_that_it_opened() {
     assert!(!admin.get("/users").await.body.contains("/password/"), "the link is shown once");
     let newcomer = interface.anonymous();
     assert!(newcomer.get(&link).await.body.contains("A password for carol"));
-    assert_eq!(newcomer.post(&link, &[("password", "short"), ("repeated", "short")]).await.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(
+        newcomer.post(&link, &[("password", "short"), ("repeated", "short")]).await.status,
+        StatusCode::UNPROCESSABLE_ENTITY
+    );
     let set = newcomer.post(&link, &[("password", NEW), ("repeated", NEW)]).await;
     assert_eq!(set.location(), "/");
     assert_eq!(newcomer.get(&link).await.status, StatusCode::GONE);
@@ -138,10 +149,16 @@ async fn the_last_administrator_stays_one() {
     let demoted = admin.call(Method::PUT, &format!("/api/v1/users/{id}/role"), json!({ "role": "viewer" })).await;
     assert_eq!(demoted.status, StatusCode::CONFLICT);
     assert!(demoted.body.contains("admin is the last administrator who can log in"), "{}", demoted.body);
-    assert_eq!(admin.call(Method::DELETE, &format!("/api/v1/users/{id}"), json!({})).await.status, StatusCode::CONFLICT);
+    assert_eq!(
+        admin.call(Method::DELETE, &format!("/api/v1/users/{id}"), json!({})).await.status,
+        StatusCode::CONFLICT
+    );
     // One who was only invited cannot log in, and does not count.
     admin.post("/users", &[("name", "invited"), ("role", "admin")]).await;
-    assert_eq!(admin.call(Method::DELETE, &format!("/api/v1/users/{id}"), json!({})).await.status, StatusCode::CONFLICT);
+    assert_eq!(
+        admin.call(Method::DELETE, &format!("/api/v1/users/{id}"), json!({})).await.status,
+        StatusCode::CONFLICT
+    );
     add_user(&interface.store, "second", Role::Admin).await;
     admin.post(&format!("/users/{id}/role"), &[("role", "viewer")]).await;
     assert_eq!(admin.get("/users").await.status, StatusCode::FORBIDDEN, "a role counts at once");
@@ -199,7 +216,8 @@ async fn tokens_are_shown_once_and_allow_no_more_than_their_user() {
     assert!(shown.contains("&#60;b&#62;script&#60;/b&#62;") && !shown.contains("<b>script"));
     assert!(!viewer.get("/tokens").await.body.contains(&secret));
 
-    let made = admin.call(Method::POST, "/api/v1/tokens", json!({ "name": "all", "role": "admin", "days": 1 })).await.json();
+    let made =
+        admin.call(Method::POST, "/api/v1/tokens", json!({ "name": "all", "role": "admin", "days": 1 })).await.json();
     let bearer = format!("Bearer {}", made["token"].as_str().unwrap());
     let users = |bearer: &str| {
         // As a script sends it: no cookie, no origin.
@@ -219,8 +237,14 @@ async fn tokens_are_shown_once_and_allow_no_more_than_their_user() {
     assert_eq!(all["tokens"].as_array().unwrap().len(), 2, "an administrator sees all");
     assert_eq!(viewer.get("/api/v1/tokens").await.json()["tokens"].as_array().unwrap().len(), 1);
     let foreign = made["id"].as_str().unwrap();
-    assert_eq!(viewer.call(Method::DELETE, &format!("/api/v1/tokens/{foreign}"), json!({})).await.status, StatusCode::NOT_FOUND);
-    assert_eq!(second.call(Method::DELETE, &format!("/api/v1/tokens/{foreign}"), json!({})).await.status, StatusCode::NO_CONTENT);
+    assert_eq!(
+        viewer.call(Method::DELETE, &format!("/api/v1/tokens/{foreign}"), json!({})).await.status,
+        StatusCode::NOT_FOUND
+    );
+    assert_eq!(
+        second.call(Method::DELETE, &format!("/api/v1/tokens/{foreign}"), json!({})).await.status,
+        StatusCode::NO_CONTENT
+    );
     assert_eq!(users(&bearer).await.status, StatusCode::UNAUTHORIZED);
 }
 

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use analysis::export::Export;
-use web::{AllowedHosts, Progress};
+use web::Progress;
 
+use crate::driver::Browser;
+use crate::listener::Served;
 use crate::router::ID;
 use crate::samples;
 use crate::source::Runs;
@@ -115,9 +116,6 @@ fn a_failed_run_without_cases_opens() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_served_page_draws_its_charts_under_its_policy_and_follows_a_run() {
-    let Some(browser) = browser() else { return };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
     let progress = Progress {
         phase: "sampling".to_owned(),
         case: Some("8k-random-70-30 on 256MiB".to_owned()),
@@ -126,16 +124,16 @@ async fn the_served_page_draws_its_charts_under_its_policy_and_follows_a_run() {
         mib_per_s: Some(187.5),
         seconds_left: Some(93.0),
     };
-    let source = Arc::new(Runs { exports: vec![samples::running()], progress: Some(progress) });
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(web::serve(listener, source, AllowedHosts::listening_on(address), async move {
-        stopped.await.unwrap();
-    }));
-    let url = format!("http://{address}/runs/{ID}");
-    let visit = tokio::task::spawn_blocking(move || visit(&browser, &url)).await.unwrap();
-    all_charts_are_drawn(&visit, 3 * 2 + 3);
-    assert!(visit.dom.contains("<dd data-live=\"iops\">24,000</dd>"), "the progress is not shown");
-    assert!(visit.dom.contains("<dd data-live=\"seconds_left\">1 m 33 s</dd>"));
-    stop.send(()).unwrap();
-    tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
+    let served = Served::start(Runs::new(vec![samples::running()], Some(progress)), None).await;
+    let Some(browser) = Browser::start(&format!("http://{}", served.address)).await else { return served.stop().await };
+    browser.goto(&served.app.enter_link().unwrap()).await;
+    browser.goto(&format!("/runs/{ID}")).await;
+    browser.find("html[data-charts]").await;
+    let dom = browser.driver.source().await.unwrap();
+    all_charts_are_drawn(&Visit { dom, console: browser.console(&[]).await }, 3 * 2 + 3);
+    assert_eq!(browser.find("dd[data-live=iops]").await.text().await.unwrap(), "24,000", "the progress is not shown");
+    assert_eq!(browser.find("dd[data-live=seconds_left]").await.text().await.unwrap(), "1 m 33 s");
+    browser.asked_nobody_else().await;
+    browser.end().await;
+    served.stop().await;
 }

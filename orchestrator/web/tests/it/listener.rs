@@ -38,7 +38,7 @@ impl Served {
         let parts = Parts { runs: Arc::new(runs), workshop: Arc::new(web::Onlooker::default()), store: store.clone(), hosts, listening: address, secure };
         let app = App::new(parts).unwrap();
         let (stop, stopped) = oneshot::channel();
-        let serve = web::serve(listener, tls, app.clone(), async { stopped.await.unwrap_or_default() });
+        let serve = web::serve(listener, tls, app.clone(), async move { stopped.await.unwrap_or_default() });
         Self { address, app, store, _directory: directory, stop, task: tokio::spawn(serve) }
     }
 
@@ -133,7 +133,8 @@ async fn over_tls_the_cookie_is_secure_and_plain_http_is_not_answered() {
     let port = served.address.port();
     assert!(cookie.starts_with(&format!("__Host-fourcorners-{port}=")) && cookie.contains("; Secure"), "{cookie}");
     let session = cookie.split(';').next().unwrap();
-    let list = https.get(format!("{base}/")).header(header::COOKIE, session).send().await.unwrap().text().await.unwrap();
+    let list =
+        https.get(format!("{base}/")).header(header::COOKIE, session).send().await.unwrap().text().await.unwrap();
     assert!(list.contains(">demo</a>"), "{list}");
     let plain = client().build().unwrap().get(format!("http://{}/", served.address)).send().await;
     assert!(plain.is_err(), "{plain:?}");

@@ -266,7 +266,8 @@ async fn notes_are_written_by_administrators_and_shown_as_text() {
     let note = "<script>alert(1)</script>\r\n\"quoted\" & </textarea><img src=x onerror=alert(2)>";
     let saved = admin.post(&format!("/runs/{ID}/note"), &[("note", note)]).await;
     assert_eq!((saved.status, saved.location()), (StatusCode::SEE_OTHER, format!("/runs/{ID}").as_str()));
-    for (client, path) in [(&admin, format!("/runs/{ID}")), (&viewer, format!("/runs/{ID}")), (&viewer, "/".to_owned())] {
+    for (client, path) in [(&admin, format!("/runs/{ID}")), (&viewer, format!("/runs/{ID}")), (&viewer, "/".to_owned())]
+    {
         let page = client.get(&path).await.body;
         assert!(page.contains("&#60;script&#62;alert(1)&#60;/script&#62;"), "{path}: the note is not shown");
         assert!(!page.contains("<script>alert") && !page.contains("<img"), "{path}: the note became markup");
@@ -274,7 +275,9 @@ async fn notes_are_written_by_administrators_and_shown_as_text() {
     }
     let listed = viewer.get("/api/v1/runs").await.json();
     assert_eq!(listed["runs"][0]["note"], note.replace("\r\n", "\n"));
-    let long = admin.call(Method::PUT, &format!("/api/v1/runs/{ID}/note"), serde_json::json!({ "note": "x".repeat(10_001) })).await;
+    let long = admin
+        .call(Method::PUT, &format!("/api/v1/runs/{ID}/note"), serde_json::json!({ "note": "x".repeat(10_001) }))
+        .await;
     assert_eq!(long.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(long.body.contains("10001 characters"), "{}", long.body);
 }

@@ -1,0 +1,178 @@
+//! A real browser through chromedriver: what it is told, what it logs, and pictures of what it shows.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use thirtyfour::LoggingPrefsLogLevel;
+use thirtyfour::prelude::*;
+
+/// Widths of the pictures, CSS pixels: a laptop's window and a telephone.
+const WIDTHS: [u32; 2] = [1280, 390];
+
+/// The tallest picture.
+const MAX_HEIGHT: u64 = 2400;
+
+/// A browser and its chromedriver; both end with it.
+pub(crate) struct Browser {
+    pub(crate) driver: WebDriver,
+    chromedriver: Child,
+    base: String,
+    _profile: tempfile::TempDir,
+}
+
+impl Browser {
+    /// None, and a line that says so, where it is not installed.
+    pub(crate) async fn start(base: &str) -> Option<Self> {
+        let (Some(driver), Some(chromium)) = (find("chromedriver"), find("chromium")) else {
+            println!("skipped: chromedriver and chromium are not both installed");
+            return None;
+        };
+        let mut chromedriver = Command::new(driver);
+        let mut chromedriver =
+            chromedriver.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(chromedriver.stdout.take().unwrap());
+        let port = output.lines().map_while(Result::ok).find_map(|line| {
+            let (_, port) = line.rsplit_once("started successfully on port ")?;
+            port.trim_end_matches('.').parse::<u16>().ok()
+        });
+        let profile = tempfile::tempdir().unwrap();
+        let mut capabilities = DesiredCapabilities::chrome();
+        for argument in [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--lang=en",
+            // Names resolve to nothing: whatever is not this machine cannot be reached.
+            "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+            &format!("--user-data-dir={}", profile.path().display()),
+        ] {
+            capabilities.add_arg(argument).unwrap();
+        }
+        capabilities.set_binary(chromium.to_str().unwrap()).unwrap();
+        capabilities.set_browser_log_level(LoggingPrefsLogLevel::All).unwrap();
+        // The first to install a provider has it installed; any is ring's.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let driver = WebDriver::new(format!("http://127.0.0.1:{}", port.unwrap()), capabilities).await.unwrap();
+        Some(Self { driver, chromedriver, base: base.to_owned(), _profile: profile })
+    }
+
+    pub(crate) async fn goto(&self, path: &str) {
+        self.driver.goto(format!("{}{path}", self.base)).await.unwrap();
+    }
+
+    /// The first element of a selector.
+    pub(crate) async fn find(&self, selector: &str) -> WebElement {
+        let found = self.driver.query(By::Css(selector)).first().await;
+        match found {
+            Ok(element) => element,
+            Err(error) => panic!("{selector}: {error}\n{}", self.text().await),
+        }
+    }
+
+    /// Types into a field, instead of what is in it.
+    pub(crate) async fn fill(&self, selector: &str, text: &str) {
+        let field = self.find(selector).await;
+        field.clear().await.unwrap();
+        field.send_keys(text).await.unwrap();
+    }
+
+    pub(crate) async fn click(&self, selector: &str) {
+        self.find(selector).await.click().await.unwrap();
+    }
+
+    /// Sends the form of an action, as Enter does.
+    pub(crate) async fn submit(&self, action: &str) {
+        self.click(&format!("form[action='{action}'] button:not([type=button])")).await;
+    }
+
+    pub(crate) async fn path(&self) -> String {
+        self.driver.current_url().await.unwrap().path().to_owned()
+    }
+
+    /// What a reader sees.
+    pub(crate) async fn text(&self) -> String {
+        self.find_body().await.text().await.unwrap()
+    }
+
+    async fn find_body(&self) -> WebElement {
+        self.driver.find(By::Css("body")).await.unwrap()
+    }
+
+    /// The value of an expression of the page.
+    pub(crate) async fn value(&self, expression: &str) -> Value {
+        let returned = self.driver.execute(format!("return {expression}"), Vec::new()).await.unwrap();
+        returned.json().clone()
+    }
+
+    /// Asserts that the page has asked nobody else for anything.
+    pub(crate) async fn asked_nobody_else(&self) {
+        let asked = self.value("performance.getEntriesByType('resource').map((entry) => entry.name)").await;
+        for url in asked.as_array().unwrap() {
+            assert!(url.as_str().unwrap().starts_with(&self.base), "{url}");
+        }
+    }
+
+    /// What was written to the console since the last look, the expected left out.
+    pub(crate) async fn console(&self, expected: &[&str]) -> Vec<String> {
+        let log = self.driver.browser_log().await.unwrap();
+        let lines = log.into_iter().map(|entry| entry.message);
+        lines.filter(|line| !expected.iter().any(|word| line.contains(word))).collect()
+    }
+
+    /// Pictures of the page at each width, light and dark; it must not be wider than its window, and its texts must be seen well.
+    pub(crate) async fn shoot(&self, name: &str) {
+        let tools = self.driver.cdp();
+        let send = async |command: &str, parameters: Value| tools.send_raw(command, parameters).await.unwrap();
+        for width in WIDTHS {
+            let metrics = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+            send("Emulation.setDeviceMetricsOverride", metrics).await;
+            for scheme in ["light", "dark"] {
+                let scheme_feature = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+                send("Emulation.setEmulatedMedia", scheme_feature).await;
+                let needed = self.value("document.documentElement.scrollWidth").await.as_u64().unwrap();
+                let height =
+                    self.value("document.documentElement.scrollHeight").await.as_u64().unwrap().min(MAX_HEIGHT);
+                let clip = json!({ "x": 0, "y": 0, "width": width, "height": height, "scale": 1 });
+                let picture =
+                    send("Page.captureScreenshot", json!({ "captureBeyondViewport": true, "clip": clip })).await;
+                let picture = BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap();
+                let file = screenshots().join(format!("{name}-{width}-{scheme}.png"));
+                std::fs::write(&file, picture).unwrap();
+                let dim = self.driver.execute(include_str!("contrast.js"), Vec::new()).await.unwrap();
+                assert_eq!(*dim.json(), json!([]), "{name}, {width} px, {scheme}: too little contrast");
+                assert!(needed <= u64::from(width), "{name}: {needed} px wide in a window of {width}");
+            }
+        }
+        send("Emulation.clearDeviceMetricsOverride", json!({})).await;
+        send("Emulation.setEmulatedMedia", json!({ "features": [] })).await;
+    }
+
+    pub(crate) async fn end(mut self) {
+        self.driver.clone().quit().await.unwrap();
+        self.chromedriver.kill().unwrap();
+        self.chromedriver.wait().unwrap();
+    }
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
+}
+
+/// Where the pictures go.
+fn screenshots() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from);
+    let directory = target.join("screenshots");
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
+}
