@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use end_to_end::{Site, skip, wait_for, workspace};
@@ -100,6 +101,8 @@ impl Driver {
         ] {
             wanted.add_arg(argument).unwrap();
         }
+        // The first to install a provider has it installed; any is ring's.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let driver = WebDriver::new(format!("http://127.0.0.1:{}", self.port), wanted).await.unwrap();
         Browser { driver, origin: origin.to_owned() }
     }
@@ -231,7 +234,7 @@ impl Browser {
 
     /// The whole page at 1280 and 390, light and dark, under target/screenshots. No page may be wider than its window.
     pub async fn shoot(&self, name: &str) {
-        let tools = ChromeDevTools::new(self.driver.handle.clone());
+        let tools = ChromeDevTools::new(Arc::clone(&self.driver));
         let dir = workspace().join("target/screenshots");
         std::fs::create_dir_all(&dir).unwrap();
         for width in [1280, 390] {
