@@ -4,12 +4,10 @@ use std::future::Future;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use end_to_end::{Site, skip, wait_for, workspace};
 use serde_json::{Value, json};
-use thirtyfour::extensions::cdp::ChromeDevTools;
 use thirtyfour::prelude::*;
 
 /// No condition of these tests takes longer, on a busy machine either.
@@ -234,30 +232,33 @@ impl Browser {
 
     /// The whole page at 1280 and 390, light and dark, under target/screenshots. No page may be wider than its window.
     pub async fn shoot(&self, name: &str) {
-        let tools = ChromeDevTools::new(Arc::clone(&self.driver));
+        let tools = self.driver.cdp();
+        let send = async |command: &str, parameters: Value| tools.send_raw(command, parameters).await.unwrap();
         let dir = workspace().join("target/screenshots");
         std::fs::create_dir_all(&dir).unwrap();
         for width in [1280, 390] {
             let metrics = json!({ "width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 500 });
-            tools.execute_cdp_with_params("Emulation.setDeviceMetricsOverride", metrics).await.unwrap();
+            send("Emulation.setDeviceMetricsOverride", metrics).await;
             for scheme in ["light", "dark"] {
                 let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-                tools.execute_cdp_with_params("Emulation.setEmulatedMedia", media).await.unwrap();
+                send("Emulation.setEmulatedMedia", media).await;
                 // Charts are drawn anew for another width.
                 tokio::time::sleep(Duration::from_millis(1200)).await;
                 let overflow = self.run("return document.documentElement.scrollWidth - innerWidth;", Vec::new()).await;
-                let size = tools.execute_cdp("Page.getLayoutMetrics").await.unwrap();
+                let size = send("Page.getLayoutMetrics", json!({})).await;
                 let height = size["cssContentSize"]["height"].as_f64().unwrap().min(6000.0);
                 let clip = json!({ "x": 0, "y": 0, "width": width, "height": height, "scale": 1 });
                 let shot = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
-                let shot = tools.execute_cdp_with_params("Page.captureScreenshot", shot).await.unwrap();
+                let shot = send("Page.captureScreenshot", shot).await;
                 let file: PathBuf = dir.join(format!("{name}-{width}-{scheme}.png"));
                 std::fs::write(file, decode(shot["data"].as_str().unwrap())).unwrap();
+                let dim = self.run(include_str!("../../../orchestrator/web/tests/it/contrast.js"), Vec::new()).await;
+                assert_eq!(dim, json!([]), "{name}, {width} px, {scheme}: too little contrast");
                 assert!(overflow.as_i64().unwrap_or(0) <= 0, "{name} is {overflow} px wider than {width}");
             }
         }
-        tools.execute_cdp("Emulation.clearDeviceMetricsOverride").await.unwrap();
-        tools.execute_cdp_with_params("Emulation.setEmulatedMedia", json!({ "features": [] })).await.unwrap();
+        send("Emulation.clearDeviceMetricsOverride", json!({})).await;
+        send("Emulation.setEmulatedMedia", json!({ "features": [] })).await;
     }
 }
 
