@@ -126,8 +126,8 @@ impl Pages {
 
 /// Viewers follow the run to its end.
 async fn show_live(store: Store, hub: Arc<Hub>, plan: TestPlan, progress: watch::Receiver<Progress>) {
-    if let Some(end) = live::follow(store, Arc::clone(&hub), plan, progress).await {
-        hub.end(end);
+    if let Some((id, end)) = live::follow(store, Arc::clone(&hub), plan, progress).await {
+        hub.end(id, end);
     }
 }
 

@@ -11,6 +11,7 @@ use plan::{FillRate, TestPlan};
 use run::Progress;
 use store::{CaseId, LiveCase, RunId, RunState, Store, StoreError, StoredSecond};
 use tokio::sync::watch;
+use uuid::Uuid;
 use web::{Beat, CaseSecond, DiskBeat, Hub, Layout, LiveEnd, LiveProgress};
 use worker_protocol::Phase;
 
@@ -31,7 +32,7 @@ pub(crate) async fn follow(
     hub: Arc<Hub>,
     plan: TestPlan,
     mut progress: watch::Receiver<Progress>,
-) -> Option<LiveEnd> {
+) -> Option<(Uuid, LiveEnd)> {
     let mut feeder: Option<Feeder> = None;
     loop {
         let open = tokio::select! {
@@ -50,7 +51,8 @@ pub(crate) async fn follow(
         }
         tokio::time::sleep(PACE).await;
     }
-    Some(feeder?.end().await)
+    let feeder = feeder?;
+    Some((feeder.run.0, feeder.end().await))
 }
 
 async fn begin(store: &Store, hub: &Arc<Hub>, plan: &TestPlan, progress: &Progress) -> Option<Feeder> {

@@ -134,7 +134,7 @@ async fn carry_out(
         tracing::error!(error = %chain(error), "a run could not be carried out or not be recorded");
     }
     match (end, ended) {
-        (Some(end), _) => inner.hub.end(end),
+        (Some((id, end)), _) => inner.hub.end(id, end),
         // Nobody waits for it where the client has gone.
         (None, Err(error)) => failed.send(chain(&error)).unwrap_or_default(),
         (None, Ok(_)) => {}

@@ -189,8 +189,11 @@ impl Hub {
         });
     }
 
-    /// The run has ended.
-    pub fn end(&self, end: LiveEnd) {
+    /// Run `id` has ended. Where another one has begun since, its viewers are not told.
+    pub fn end(&self, id: Uuid, end: LiveEnd) {
+        if self.shows().is_none_or(|(shown, _)| shown != id) {
+            return;
+        }
         self.send(|run, message| {
             let now = run.now();
             let done = if end.state == "done" { run.steps.len() } else { run.progress.step_index };
@@ -496,7 +499,10 @@ mod tests {
         assert!(hub.snapshot(old).is_none());
         assert!(hub.join(old, Some(&last)).0.is_none());
         assert_eq!(hub.shows(), Some((new, true)));
-        hub.end(LiveEnd { state: "failed".into(), reason: Some("no disk".into()) });
+        let failed = || LiveEnd { state: "failed".into(), reason: Some("no disk".into()) };
+        hub.end(old, failed());
+        assert_eq!(hub.shows(), Some((new, true)), "the end of the one before comes late");
+        hub.end(new, failed());
         assert_eq!(hub.shows(), Some((new, false)));
         let state = whole(&hub, new);
         assert_eq!(state["end"]["reason"], "no disk");

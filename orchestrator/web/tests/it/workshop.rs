@@ -196,7 +196,7 @@ async fn a_run_is_followed_left_and_taken_up_again() {
     assert_eq!(admin.post(&format!("/runs/{ID}/stop"), &[]).await.location(), live);
     assert_eq!(*notes.stopped.lock().unwrap(), [ID.parse::<Uuid>().unwrap()]);
 
-    notes.hub.end(LiveEnd { state: "cancelled".into(), reason: Some("cancelled by the user".into()) });
+    notes.hub.end(ID.parse().unwrap(), LiveEnd { state: "cancelled".into(), reason: Some("cancelled by the user".into()) });
     let ended = admin.get(&live).await.body;
     assert!(ended.contains("cancelled by the user") && !ended.contains("Stop it now"));
     let other = feed_of_another(&viewer, &interface).await;
