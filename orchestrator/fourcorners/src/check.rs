@@ -42,7 +42,7 @@ pub(crate) async fn check(data_dir: &Path, args: &CheckArgs) -> anyhow::Result<E
 }
 
 /// What the place of the workers says to the plan; nothing is changed.
-async fn findings(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Vec<Finding>> {
+pub(crate) async fn findings(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Vec<Finding>> {
     let deployment = Deployment {
         workers: plan.workers.count,
         disks_per_worker: plan.workers.disks,

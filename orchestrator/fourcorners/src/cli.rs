@@ -171,6 +171,8 @@ pub(crate) struct ServeArgs {
     pub(crate) listen: SocketAddr,
     #[command(flatten)]
     pub(crate) door: DoorArgs,
+    #[command(flatten)]
+    pub(crate) workers: WorkerArgs,
     /// Print a link that makes another administrator, where the password of the last one is lost
     #[arg(long)]
     pub(crate) new_admin: bool,

@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use analysis::export::Export;
 use anyhow::Context;
-use hypervisor::Hypervisor;
-use plan::Profiles;
+use plan::{Profiles, TestPlan};
 use run::fleet::Authority;
-use run::{CanaryReport, Place, Progress, Request, WorkerImage};
+use run::{CanaryReport, Place, Progress, Request};
 use store::{DataDir, DataDirLock, RunId, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use web::{Hub, Onlooker};
 
 use crate::cli::{AfterArgs, DemoArgs, DoorArgs, RunArgs, WorkerArgs};
 use crate::interrupt::Interrupts;
-use crate::place::Listening;
-use crate::{CANCELLED, NOT_COMPLETE, image, output, place, plan_file, progress, recover, serve, table};
+use crate::place::Scene;
+use crate::{CANCELLED, NOT_COMPLETE, image, live, output, place, plan_file, progress, recover, serve, table};
 
 const CANCELLING: &str =
     "\nCancelling: the workers stop, what was measured is kept, disks are removed. Once more to break off at once.";
@@ -76,38 +76,25 @@ pub(crate) async fn canary(data_dir: &Path, request: &Request, workers: &WorkerA
 /// The data directory, held, and the place of the workers.
 struct Site {
     store: Store,
-    hypervisor: Box<dyn Hypervisor>,
+    scene: Scene,
     authority: Arc<Authority>,
-    listening: Listening,
-    image: Option<WorkerImage>,
     _lock: DataDirLock,
 }
 
 impl Site {
     /// What an earlier orchestrator left is removed first.
     async fn open(data_dir: &Path, request: &Request, workers: &WorkerArgs) -> anyhow::Result<Self> {
-        let listening = place::listening(&request.plan, workers)?;
-        if let Some(finding) = place::image_finding(data_dir, &request.plan) {
-            anyhow::bail!("{}; {}", finding.message, finding.remedy);
-        }
+        let scene = Scene::of_plan(data_dir, &request.plan, workers)?;
         let dir = DataDir::new(data_dir);
         let lock = dir.lock()?;
         let store = Store::open(&dir).await?;
         let authority = Arc::new(Authority::open(&data_dir.join("tls"))?);
-        let hypervisor = place::of_plan(data_dir, &request.plan)?;
         recover::recover(data_dir, &store).await?;
-        let image = place::image(data_dir, &request.plan);
-        Ok(Self { store, hypervisor, authority, listening, image, _lock: lock })
+        Ok(Self { store, scene, authority, _lock: lock })
     }
 
     fn place(&self) -> Place<'_> {
-        Place {
-            hypervisor: self.hypervisor.as_ref(),
-            worker_address: self.listening.address,
-            told: self.listening.told.clone(),
-            authority: Arc::clone(&self.authority),
-            image: self.image.clone(),
-        }
+        self.scene.place(&self.authority)
     }
 }
 
@@ -120,11 +107,11 @@ async fn execute(
     let site = Site::open(data_dir, &request, workers).await?;
     // Before hours of load, not after them.
     let listener = if after.serve { Some(serve::bind(after.listen).await?) } else { None };
-    place::introduce(&request.plan, site.hypervisor.as_ref()).await;
+    place::introduce(&request.plan, site.scene.hypervisor.as_ref()).await;
     let (store, place) = (&site.store, site.place());
     let interrupts = Interrupts::listen()?;
     let (progress, watched) = watch::channel(Progress::default());
-    let pages = Pages::open(listener, data_dir, store, &watched)?;
+    let pages = Pages::open(listener, data_dir, store, (&request.plan, &watched))?;
     let (id, interrupts) = cancellable(store, &place, &request, (progress, watched), interrupts).await?;
     let export = store.load_export(id).await?;
     conclude(data_dir, store, &export, after.json)?;
@@ -154,6 +141,7 @@ struct Pages {
 
 struct Served {
     app: web::App,
+    hub: Arc<Hub>,
     /// Where the first page is, without the path.
     base: String,
     end: CancellationToken,
@@ -165,17 +153,20 @@ impl Pages {
         listener: Option<TcpListener>,
         data_dir: &Path,
         store: &Store,
-        progress: &watch::Receiver<Progress>,
+        (plan, progress): (&TestPlan, &watch::Receiver<Progress>),
     ) -> anyhow::Result<Self> {
         let Some(listener) = listener else { return Ok(Self { served: None }) };
-        let site = serve::Site::open(listener, data_dir, store, progress.clone(), &DoorArgs::default())?;
+        let hub = Arc::<Hub>::default();
+        let onlooker = Arc::new(Onlooker::new(Arc::clone(&hub)));
+        let site = serve::Site::open(listener, data_dir, store, onlooker, &DoorArgs::default())?;
+        tokio::spawn(show_live(store.clone(), Arc::clone(&hub), plan.clone(), progress.clone()));
         let (app, end) = (site.app.clone(), CancellationToken::new());
         let base = site.urls("").into_iter().next().context("the web interface has no address")?;
         if !site.trust.is_empty() {
             output::note(site.trust.trim_end());
         }
         let task = tokio::spawn(site.serve(end.clone().cancelled_owned()));
-        let served = Served { app, base, end, task };
+        let served = Served { app, hub, base, end, task };
         output::note(format!("Web report, live: {}", served.link()?));
         Ok(Self { served: Some(served) })
     }
@@ -184,8 +175,16 @@ impl Pages {
         let Some(served) = self.served else { return Ok(()) };
         output::note(format!("Web report: {} (Ctrl-C ends it)", served.link()?));
         interrupts.next().await;
+        served.hub.close();
         served.end.cancel();
         served.task.await.context("the web interface")
+    }
+}
+
+/// Viewers follow the run to its end.
+async fn show_live(store: Store, hub: Arc<Hub>, plan: TestPlan, progress: watch::Receiver<Progress>) {
+    if let Some((id, end)) = live::follow(store, Arc::clone(&hub), plan, progress).await {
+        hub.end(id, end);
     }
 }
 

@@ -14,6 +14,8 @@ mod export;
 mod file_journal;
 mod image;
 mod interrupt;
+mod live;
+mod manager;
 mod output;
 mod place;
 mod plan_file;

@@ -2,18 +2,48 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::bail;
 use hypervisor::local::Local;
 use hypervisor::vm::{Accelerator, BOOT_BOUND, LocalVm, Throttle, VmOptions};
 use hypervisor::{Finding, Hypervisor, Severity};
 use plan::{Isolation, LocalTarget, Target, TestPlan};
-use run::{RunOptions, WorkerImage};
+use run::fleet::Authority;
+use run::{Place, RunOptions, WorkerImage};
 use serde::Deserialize;
 
 use crate::cli::WorkerArgs;
 
 use crate::{image, output, proxmox};
+
+/// The place of one run, with where its workers dial and what they boot.
+pub(crate) struct Scene {
+    pub(crate) hypervisor: Box<dyn Hypervisor>,
+    listening: Listening,
+    image: Option<WorkerImage>,
+}
+
+impl Scene {
+    /// Nothing is looked at or changed yet, but that there is an image.
+    pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan, args: &WorkerArgs) -> anyhow::Result<Self> {
+        let listening = listening(plan, args)?;
+        if let Some(finding) = image_finding(data_dir, plan) {
+            bail!("{}; {}", finding.message, finding.remedy);
+        }
+        Ok(Self { hypervisor: of_plan(data_dir, plan)?, listening, image: image(data_dir, plan) })
+    }
+
+    pub(crate) fn place(&self, authority: &Arc<Authority>) -> Place<'_> {
+        Place {
+            hypervisor: self.hypervisor.as_ref(),
+            worker_address: self.listening.address,
+            told: self.listening.told.clone(),
+            authority: Arc::clone(authority),
+            image: self.image.clone(),
+        }
+    }
+}
 
 /// The provider that a plan names. Nothing is looked at or changed yet.
 pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Box<dyn Hypervisor>> {
@@ -42,7 +72,7 @@ pub(crate) fn options(plan: &TestPlan) -> RunOptions {
 }
 
 /// The image that is brought to where the workers boot it; none where they boot nothing, or the place makes their images itself.
-pub(crate) fn image(data_dir: &Path, plan: &TestPlan) -> Option<WorkerImage> {
+fn image(data_dir: &Path, plan: &TestPlan) -> Option<WorkerImage> {
     let Target::Proxmox(target) = &plan.target else { return None };
     let path = target.image.clone().unwrap_or_else(|| image::of_data_dir(data_dir));
     Some(WorkerImage { path, mtu: None, addresses: proxmox::first_address(target) })
@@ -59,17 +89,17 @@ pub(crate) fn image_finding(data_dir: &Path, plan: &TestPlan) -> Option<Finding>
 }
 
 /// Port for workers on other machines where none is given: one that a firewall can be opened for.
-pub(crate) const WORKER_PORT: u16 = 8441;
+const WORKER_PORT: u16 = 8441;
 
 /// Where the orchestrator listens for workers, and where they are told to dial.
 #[derive(Debug, Clone)]
-pub(crate) struct Listening {
-    pub(crate) address: SocketAddr,
-    pub(crate) told: Vec<SocketAddr>,
+struct Listening {
+    address: SocketAddr,
+    told: Vec<SocketAddr>,
 }
 
 /// Where to listen for a plan's workers: on loopback for those on this machine, on all addresses for others, unless the command line says.
-pub(crate) fn listening(plan: &TestPlan, args: &WorkerArgs) -> anyhow::Result<Listening> {
+fn listening(plan: &TestPlan, args: &WorkerArgs) -> anyhow::Result<Listening> {
     let is_remote = matches!(plan.target, Target::Proxmox(_));
     let usual = if is_remote {
         SocketAddr::from((Ipv4Addr::UNSPECIFIED, WORKER_PORT))

@@ -3,6 +3,7 @@
 mod check;
 mod decode;
 pub mod duration;
+pub mod edit;
 pub mod limits;
 mod model;
 mod problem;
@@ -19,7 +20,7 @@ mod yaml;
 
 pub use model::*;
 pub use problem::{PlanErrors, Problem};
-pub use profiles::{DEMO_PLAN, DEMO_VM_PLAN, Profile, Profiles, example, examples};
+pub use profiles::{DEMO_PLAN, DEMO_VM_PLAN, Profile, Profiles, example, examples, shipped_profile};
 pub use schedule::{
     ASSUMED_FILL_BYTES_PER_SECOND, FillRate, FillRateSource, FootprintSchedule, Progress, Schedule, Step, StepKind,
     schedule,

@@ -155,6 +155,19 @@ statements! {
         ON f.run_id = t.run_id AND f.footprint_bytes = t.footprint_bytes WHERE t.run_id = ?1 GROUP BY t.footprint_bytes, t.seconds";
     EXPORT_CASES = "SELECT id, ordinal, footprint, footprint_bytes, region_bytes, effective_bytes, workload_json, \
         expected_workers, started, t0, t1, state, reason, warnings_json, figures_json FROM cases WHERE run_id = ?1 ORDER BY ordinal";
+    EVENTS_AFTER = "SELECT id, at, level, message FROM events WHERE run_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
+    #[doc = "The case that was started last."]
+    LIVE_CASE = "SELECT id, ordinal, started, precondition_seconds, sample_seconds FROM cases WHERE run_id = ?1 \
+        ORDER BY ordinal DESC LIMIT 1";
+    LIVE_CASE_WORKERS = "SELECT worker, disks_json, failure IS NOT NULL OR finished_complete IS NOT NULL AS ended \
+        FROM case_workers WHERE case_id = ?1 ORDER BY ordinal";
+
+    LIST_PROFILES = "SELECT name, yaml, changed FROM profiles ORDER BY name";
+    PUT_PROFILE = "INSERT INTO profiles (name, yaml, changed) VALUES (?1, ?2, ?3) \
+        ON CONFLICT (name) DO UPDATE SET yaml = excluded.yaml, changed = excluded.changed";
+    DELETE_PROFILE = "DELETE FROM profiles WHERE name = ?1";
+    COUNT_PROFILES = "SELECT count(*) FROM profiles WHERE name <> ?1";
+
     EXPORT_CLUSTER_SECONDS = "SELECT phase, second, read_iops, read_mib_per_s, read_mean_us, read_p50_us, read_p99_us, read_max_us, \
         write_iops, write_mib_per_s, write_mean_us, write_p50_us, write_p99_us, write_max_us \
         FROM cluster_seconds WHERE case_id = ?1 ORDER BY phase, second";
