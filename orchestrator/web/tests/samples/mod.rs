@@ -233,7 +233,7 @@ pub(crate) fn hostile() -> Export {
         case.warnings = vec![bad("case warning ")];
         for sample in &mut case.hosts {
             sample.hosts.iter_mut().for_each(|load| load.host = bad("node "));
-            for health in &mut sample.storage {
+            if let Some(health) = &mut sample.storage {
                 (health.status, health.checks) = (bad("health "), vec![bad("check ")]);
             }
         }
