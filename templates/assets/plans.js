@@ -55,7 +55,10 @@
     const names = ["name", "workers.count", "workers.disks", "workers.vcpus", "workers.memory", "footprints", "initialise", "settle", "precondition", "sample", "deploy"];
     names.forEach((name, index) => {
       const input = form.querySelector(`:is(input, select)[data-field="${name}"]`);
-      if (input && input !== document.activeElement && input.value !== values[index]) input.value = values[index];
+      if (!input || input === document.activeElement) return;
+      // A field for numbers cannot show what is none; the text does, and is marked.
+      const value = input.type === "number" && !/^\d+$/.test(values[index]) ? "" : values[index];
+      if (input.value !== value) input.value = value;
     });
     for (const { id, chosen } of workloads) {
       const box = form.querySelector(`[data-workload="${CSS.escape(id)}"]`);
