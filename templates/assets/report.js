@@ -11,14 +11,18 @@
   // Names may hold anything: the chart library reads a few tags in its texts.
   const text = (value) => String(value).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
-  function localTimes() {
+  function localTime(at) {
     const pad = (number) => String(number).padStart(2, "0");
+    const zone = new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts(at).find((part) => part.type === "timeZoneName");
+    return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())} ${zone ? zone.value : ""}`.trim();
+  }
+
+  function localTimes() {
     for (const element of document.querySelectorAll("time[datetime]")) {
       const at = new Date(element.dateTime);
       if (Number.isNaN(at.getTime())) continue;
-      const zone = new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts(at).find((part) => part.type === "timeZoneName");
       element.title = element.textContent;
-      element.textContent = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())} ${zone ? zone.value : ""}`.trim();
+      element.textContent = localTime(at);
     }
   }
 
@@ -110,12 +114,16 @@
       };
     });
     const narrow = width < NARROW;
-    return [traces, layout(look, paper ? 250 : 300, {
-      hovermode: "closest", margin: { l: 52, r: 10, t: 62, b: 26 },
+    // The legend takes its lines from the top: more curves need a higher chart, or it would lie on them.
+    const longest = Math.max(...traces.map((trace) => trace.name.length));
+    const lines = Math.ceil(traces.length / Math.max(1, Math.floor((width - 60) / (6.2 * longest + 50))));
+    const more = 19 * Math.max(0, lines - 2);
+    return [traces, layout(look, (paper ? 250 : 300) + more, {
+      hovermode: "closest", margin: { l: 52, r: 10, t: 62 + more, b: 26 },
       xaxis: axis(look, { tickvals: nines, ticktext: narrow ? ["p50", "p90", "", "p99", "p99.9", "p99.99", "max"] : labels, range: [0.1, 4.9], zeroline: false, tickangle: 0 }),
       yaxis: logarithmic(look, traces.flatMap((trace) => trace.y)),
       annotations: [heading(look, `latency, ${data.unit}`, 0, 1.01)],
-      legend: { orientation: "h", x: 0, y: 1.1, yanchor: "bottom", font: { size: 11, color: look.soft } },
+      legend: { orientation: "h", x: 0, y: 1.1, yanchor: "bottom", maxheight: 1000, font: { size: 11, color: look.soft } },
     })];
   }
 
@@ -208,6 +216,9 @@
       legend: { ...small, y: 1.01 }, legend2: { ...small, y: 0.45 },
     })];
   }
+
+  // For the scripts of pages that draw charts of their own.
+  globalThis.fourcornersCharts = { theme, axis, layout, heading, logarithmic, timeTicks, clock, text, at: localTime, symbols: SYMBOLS };
 
   const kinds = { footprints, percentiles, timeline };
   const config = { displaylogo: false, responsive: false, displayModeBar: false, doubleClick: "reset" };

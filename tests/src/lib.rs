@@ -1,6 +1,10 @@
 //! What the end-to-end tests share: a data directory of their own, the built binary, and bounded waits.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+pub mod fake;
+pub mod machines;
+pub mod vm;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -98,7 +102,13 @@ impl Site {
     #[must_use]
     pub fn start(&self, yaml: &str) -> Running {
         let plan = self.plan(yaml);
-        let mut command = self.command(["run", plan.to_str().unwrap()]);
+        self.start_with(["run", plan.to_str().unwrap()])
+    }
+
+    /// Starts a subcommand and leaves it running.
+    #[must_use]
+    pub fn start_with<const N: usize>(&self, args: [&str; N]) -> Running {
+        let mut command = self.command(args);
         Running { child: Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()) }
     }
 
@@ -138,18 +148,32 @@ impl Site {
     /// Process ids of this site's workers, by the disks on their command lines.
     #[must_use]
     pub fn workers(&self) -> Vec<Pid> {
-        let mark = self.data_dir().join("disks");
-        let is_worker = |pid: &i32| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line);
-            line.contains("\0worker\0") && line.contains(mark.to_str().unwrap())
-        };
-        let entries = fs::read_dir("/proc").unwrap().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        let mut pids: Vec<i32> = pids.filter(is_worker).collect();
-        pids.sort_unstable();
-        pids.into_iter().filter_map(Pid::from_raw).collect()
+        self.processes(|line| line.contains("\0worker\0"))
     }
+
+    /// Process ids of this site's VMs, by the disks on their command lines.
+    #[must_use]
+    pub fn emulators(&self) -> Vec<Pid> {
+        self.processes(|line| line.split('\0').next().is_some_and(|program| program.ends_with("qemu-system-x86_64")))
+    }
+
+    fn processes(&self, wanted: impl Fn(&str) -> bool) -> Vec<Pid> {
+        let mark = self.data_dir().join("disks");
+        processes(|line| wanted(line) && line.contains(mark.to_str().unwrap()))
+    }
+}
+
+/// Process ids by their command lines, in which a zero ends each argument.
+fn processes(wanted: impl Fn(&str) -> bool) -> Vec<Pid> {
+    let is_wanted = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        wanted(&String::from_utf8_lossy(&line))
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let mut pids: Vec<i32> = pids.filter(is_wanted).collect();
+    pids.sort_unstable();
+    pids.into_iter().filter_map(Pid::from_raw).collect()
 }
 
 /// What a finished command said.
@@ -193,13 +217,19 @@ impl Running {
 
     /// Waits for its end.
     #[must_use]
-    pub fn end(mut self) -> Answer {
+    pub fn end(self) -> Answer {
+        self.end_within(BOUND)
+    }
+
+    /// Waits for the end of what may take longer than everything else.
+    #[must_use]
+    pub fn end_within(mut self, bound: Duration) -> Answer {
         let mut child = self.child.take().unwrap();
         let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
         // Both pipes are drained, or a talkative child would never end.
         let out = std::thread::spawn(move || read_all(out.as_mut()));
         let err = std::thread::spawn(move || read_all(err.as_mut()));
-        let status = wait_for("the command's end", || child.try_wait().unwrap());
+        let status = wait_within(bound, "the command's end", || child.try_wait().unwrap());
         Answer { code: status.code(), stdout: out.join().unwrap(), stderr: err.join().unwrap() }
     }
 }
@@ -226,13 +256,21 @@ fn read_all(pipe: Option<&mut impl std::io::Read>) -> String {
 ///
 /// # Panics
 /// Where there is none within the bound.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + BOUND;
+pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    wait_within(BOUND, what, look)
+}
+
+/// [`wait_for`] with a bound of its own.
+///
+/// # Panics
+/// Where there is no answer within the bound.
+pub fn wait_within<T>(bound: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + bound;
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < until, "{what}: not within {BOUND:?}");
+        assert!(Instant::now() < until, "{what}: not within {bound:?}");
         std::thread::sleep(LOOK);
     }
 }

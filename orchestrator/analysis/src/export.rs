@@ -125,8 +125,54 @@ pub struct Case {
     pub per_worker: Vec<PerWorker>,
     /// Each data disk.
     pub per_disk: Vec<PerDisk>,
+    /// Hosts and storage during the case, about every 10 s; none where the place cannot tell.
+    #[serde(default)]
+    pub hosts: Vec<HostSample>,
     /// What the reader of these figures must know.
     pub warnings: Vec<String>,
+}
+
+/// Hosts and storage at one moment of a case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostSample {
+    /// Seconds after the start of the window; negative in preconditioning.
+    pub t: f64,
+    /// Hosts in use, by name.
+    pub hosts: Vec<HostLoad>,
+    /// Health of the storage cluster; null where there is none, or it did not answer.
+    pub storage: Option<StorageHealth>,
+}
+
+/// A host's load, as the place tells it; null where it does not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostLoad {
+    /// Name.
+    pub host: String,
+    /// Share of its CPUs in use.
+    pub cpu_percent: Option<f64>,
+    /// Memory in use.
+    pub memory_used_bytes: Option<u64>,
+    /// Memory.
+    pub memory_bytes: Option<u64>,
+    /// Share of time that some task waited for I/O (pressure stall information).
+    pub io_pressure_percent: Option<f64>,
+    /// Share of time that CPUs were idle for I/O.
+    pub io_wait_percent: Option<f64>,
+}
+
+/// Health of a storage cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StorageHealth {
+    /// In its own words (`HEALTH_OK`).
+    pub status: String,
+    /// Names of the checks that are raised, sorted.
+    pub checks: Vec<String>,
+    /// Recovery traffic.
+    pub recovery_bytes_per_second: u64,
+    /// Share of objects degraded or misplaced.
+    pub displaced_percent: f64,
+    /// Placement groups being scrubbed.
+    pub scrubbing: u64,
 }
 
 /// How the footprint's new bytes were written.

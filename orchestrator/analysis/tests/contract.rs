@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use analysis::export::{
-    Case, Device, DiskSettings, Event, Export, FORMAT, Fill, Generator, GeneratorFinding, GeneratorUse, HotSpot,
-    IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerWorker, Rate, RegionRange, Run, Second, SecondOp, Stall,
-    SteadyState, Unfinished, WorkerCount, WorkloadOptions,
+    Case, Device, DiskSettings, Event, Export, FORMAT, Fill, Generator, GeneratorFinding, GeneratorUse, HostLoad,
+    HostSample, HotSpot, IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerWorker, Rate, RegionRange, Run, Second,
+    SecondOp, Stall, SteadyState, StorageHealth, Unfinished, WorkerCount, WorkloadOptions,
 };
 use serde_json::{Value, json};
 
@@ -73,6 +73,7 @@ fn export() -> Export {
             generator: Some(GeneratorUse { thread_cpu: vec![0.95], io_wq_cpu: 0.0, steal: Some(0.0) }),
         }],
         per_disk: vec![per_disk(ops())],
+        hosts: vec![host_sample()],
         warnings: Vec::new(),
     };
     let run = Run {
@@ -107,6 +108,25 @@ fn options() -> WorkloadOptions {
         on_error: "stop".into(),
         stall_seconds: 1,
     }
+}
+
+fn host_sample() -> HostSample {
+    let host = HostLoad {
+        host: "pve1".into(),
+        cpu_percent: Some(12.5),
+        memory_used_bytes: Some(1 << 30),
+        memory_bytes: Some(2 << 30),
+        io_pressure_percent: Some(0.5),
+        io_wait_percent: None,
+    };
+    let storage = StorageHealth {
+        status: "HEALTH_OK".into(),
+        checks: Vec::new(),
+        recovery_bytes_per_second: 0,
+        displaced_percent: 0.0,
+        scrubbing: 1,
+    };
+    HostSample { t: -1.5, hosts: vec![host], storage: Some(storage) }
 }
 
 fn per_disk(ops: Ops) -> PerDisk {
@@ -182,7 +202,7 @@ fn the_shape_is_the_contracts() {
 fn fields_may_be_added() {
     let mut value = serde_json::to_value(export()).unwrap();
     let case = value["cases"][0].as_object_mut().unwrap();
-    for added in ["steady_state", "options", "service", "pacing", "generator"] {
+    for added in ["steady_state", "options", "service", "pacing", "generator", "hosts"] {
         case.remove(added).unwrap();
     }
     case.insert("of_a_later_program".into(), json!(1));

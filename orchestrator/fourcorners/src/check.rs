@@ -8,7 +8,7 @@ use plan::{FillRate, TestPlan};
 use serde_json::json;
 
 use crate::cli::CheckArgs;
-use crate::{output, place, plan_file};
+use crate::{execute, output, place, plan_file};
 
 pub(crate) async fn check(data_dir: &Path, args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let file = match plan_file::read(&args.plan)? {
@@ -24,19 +24,25 @@ pub(crate) async fn check(data_dir: &Path, args: &CheckArgs) -> anyhow::Result<E
     };
     let schedule = plan::schedule(&file.plan, FillRate::assumed());
     let findings = findings(data_dir, &file.plan).await?;
-    let text = if args.output.json {
-        json!({ "valid": true, "plan": file.plan, "schedule": schedule, "findings": findings }).to_string()
-    } else {
-        let findings = findings.iter().map(as_text);
-        std::iter::once(schedule.render(&file.plan)).chain(findings).collect::<Vec<_>>().join("\n")
-    };
-    output::result(&format!("{text}\n"))?;
     let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);
-    Ok(if blocked { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let mut text =
+        std::iter::once(schedule.render(&file.plan)).chain(findings.iter().map(output::finding)).collect::<Vec<_>>();
+    let mut answer = json!({ "valid": true, "plan": file.plan, "schedule": schedule, "findings": findings });
+    let mut sound = !blocked;
+    if args.boot && !blocked {
+        let request = execute::request(file.plan, file.yaml);
+        let report = execute::canary(data_dir, &request, &args.workers).await?;
+        sound = report.failure().is_none();
+        text.extend(report.lines());
+        answer["canary"] = json!(report);
+    }
+    let text = if args.output.json { answer.to_string() } else { text.join("\n") };
+    output::result(&format!("{text}\n"))?;
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What the place of the workers says to the plan; nothing is changed.
-async fn findings(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Vec<Finding>> {
+pub(crate) async fn findings(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Vec<Finding>> {
     let deployment = Deployment {
         workers: plan.workers.count,
         disks_per_worker: plan.workers.disks,
@@ -44,14 +50,7 @@ async fn findings(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Vec<Findin
         vcpus: plan.workers.vcpus,
         memory_bytes: plan.workers.memory_bytes,
     };
-    Ok(place::of_plan(data_dir, plan)?.preflight(&deployment).await?)
-}
-
-fn as_text(finding: &Finding) -> String {
-    let weight = match finding.severity {
-        Severity::Blocker => "blocker",
-        Severity::Warning => "warning",
-        Severity::Note => "note",
-    };
-    format!("{weight}: {}\n    what to do: {}", finding.message, finding.remedy)
+    let mut findings = place::of_plan(data_dir, plan)?.preflight(&deployment).await?;
+    findings.splice(0..0, place::image_finding(data_dir, plan));
+    Ok(findings)
 }

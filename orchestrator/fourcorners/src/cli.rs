@@ -1,9 +1,13 @@
 //! The command line.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::cleanup::CleanupArgs;
+use crate::connect::{self, ConnectArgs};
 
 /// Measures shared storage the way a proof of concept needs it: worker VMs or processes, filled disks, preconditioned and timed
 /// workloads, and one merged four-corner report that compares footprints.
@@ -25,6 +29,13 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Run a plan
     Run(RunArgs),
+    /// Save how a Proxmox VE cluster is reached; its certificate, the token and what that may do are looked at first
+    Connect(ConnectArgs),
+    /// List, show and forget saved connections
+    #[command(subcommand)]
+    Connections(connect::Command),
+    /// List and remove what earlier runs left, by the journal and by the marks in the clusters
+    Cleanup(CleanupArgs),
     /// List the runs
     Runs(JsonArgs),
     /// Show a run's results
@@ -33,6 +44,9 @@ pub(crate) enum Command {
     Export(ExportArgs),
     /// Serve the web interface
     Serve(ServeArgs),
+    /// Make the bootable image of worker VMs, make it personal, look into it
+    #[command(subcommand)]
+    Image(crate::image::Command),
     /// Be a worker (started by the orchestrator)
     Worker(worker::Args),
 }
@@ -46,6 +60,9 @@ pub(crate) struct JsonArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
+    /// Run the workers as VMs that boot the worker image (QEMU), which is made first where there is none; 3 to 6 minutes without KVM
+    #[arg(long)]
+    pub(crate) vm: bool,
     #[command(flatten)]
     pub(crate) after: AfterArgs,
 }
@@ -68,6 +85,11 @@ pub(crate) struct AfterArgs {
 pub(crate) struct CheckArgs {
     /// The plan (YAML)
     pub(crate) plan: PathBuf,
+    /// Also boot a canary: one worker on each host in use, with one disk of 1 GiB that is written and read back; all of it is removed again
+    #[arg(long)]
+    pub(crate) boot: bool,
+    #[command(flatten)]
+    pub(crate) workers: WorkerArgs,
     #[command(flatten)]
     pub(crate) output: JsonArgs,
 }
@@ -77,7 +99,37 @@ pub(crate) struct RunArgs {
     /// The plan (YAML)
     pub(crate) plan: PathBuf,
     #[command(flatten)]
+    pub(crate) workers: WorkerArgs,
+    #[command(flatten)]
     pub(crate) after: AfterArgs,
+}
+
+/// How workers reach the orchestrator.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct WorkerArgs {
+    /// Address on which the orchestrator listens for workers; 0.0.0.0:8441 for workers on other machines, any port of loopback for those on
+    /// this one
+    #[arg(long, env = "FOURCORNERS_WORKER_LISTEN", value_name = "ADDRESS:PORT")]
+    pub(crate) worker_listen: Option<SocketAddr>,
+    /// Address that workers dial, several in turn; all that this machine has where absent. Without a port, that of --worker-listen
+    #[arg(long, env = "FOURCORNERS_WORKER_ADDRESS", value_name = "ADDRESS[:PORT]", value_delimiter = ',')]
+    pub(crate) worker_address: Vec<ToldAddress>,
+}
+
+/// An address with a port or without: then it is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ToldAddress(pub(crate) SocketAddr);
+
+impl FromStr for ToldAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let plain = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let address = text.parse().or_else(|_| plain.map(|ip| SocketAddr::new(ip, 0)));
+        address
+            .map(Self)
+            .map_err(|_| format!("found {text:?}; allowed: an IP address, or one with a port ([…] around IPv6)"))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -119,6 +171,8 @@ pub(crate) struct ServeArgs {
     pub(crate) listen: SocketAddr,
     #[command(flatten)]
     pub(crate) door: DoorArgs,
+    #[command(flatten)]
+    pub(crate) workers: WorkerArgs,
     /// Print a link that makes another administrator, where the password of the last one is lost
     #[arg(long)]
     pub(crate) new_admin: bool,

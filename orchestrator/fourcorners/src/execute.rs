@@ -1,38 +1,43 @@
 //! `demo` and `run`: a plan from its start to its report.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use analysis::export::Export;
 use anyhow::Context;
-use plan::Profiles;
+use plan::{Profiles, TestPlan};
 use run::fleet::Authority;
-use run::{Place, Progress, Request};
-use store::{DataDir, RunId, Store};
+use run::{CanaryReport, Place, Progress, Request};
+use store::{DataDir, DataDirLock, RunId, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use web::{Hub, Onlooker};
 
-use crate::cli::{AfterArgs, DoorArgs};
+use crate::cli::{AfterArgs, DemoArgs, DoorArgs, RunArgs, WorkerArgs};
 use crate::interrupt::Interrupts;
-use crate::serve::Site;
-use crate::{CANCELLED, NOT_COMPLETE, output, place, plan_file, progress, recover, serve, table};
+use crate::place::Scene;
+use crate::{CANCELLED, NOT_COMPLETE, image, live, output, place, plan_file, progress, recover, serve, table};
 
 const CANCELLING: &str =
     "\nCancelling: the workers stop, what was measured is kept, disks are removed. Once more to break off at once.";
 
-pub(crate) async fn demo(data_dir: &Path, after: &AfterArgs) -> anyhow::Result<ExitCode> {
-    let yaml = plan::DEMO_PLAN.to_owned();
+pub(crate) async fn demo(data_dir: &Path, args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    if args.vm {
+        // Before the minutes that making the image may take.
+        hypervisor::vm::qemu_version().await?;
+        image::ensure(data_dir).await?;
+    }
+    let yaml = if args.vm { plan::DEMO_VM_PLAN } else { plan::DEMO_PLAN }.to_owned();
     let plan = plan::parse("the built-in demo plan", &yaml, &Profiles::shipped())?;
-    execute(data_dir, Request { plan, plan_yaml: yaml }, after).await
+    execute(data_dir, request(plan, yaml), &WorkerArgs::default(), &args.after).await
 }
 
-pub(crate) async fn run(data_dir: &Path, path: &Path, after: &AfterArgs) -> anyhow::Result<ExitCode> {
-    match plan_file::read(path)? {
-        Ok(file) => execute(data_dir, Request { plan: file.plan, plan_yaml: file.yaml }, after).await,
+pub(crate) async fn run(data_dir: &Path, args: &RunArgs) -> anyhow::Result<ExitCode> {
+    match plan_file::read(&args.plan)? {
+        Ok(file) => execute(data_dir, request(file.plan, file.yaml), &args.workers, &args.after).await,
         Err(errors) => {
             plan_file::show_errors(&errors);
             Ok(ExitCode::FAILURE)
@@ -40,24 +45,76 @@ pub(crate) async fn run(data_dir: &Path, path: &Path, after: &AfterArgs) -> anyh
     }
 }
 
-async fn execute(data_dir: &Path, request: Request, after: &AfterArgs) -> anyhow::Result<ExitCode> {
-    let dir = DataDir::new(data_dir);
-    let _lock = dir.lock()?;
+/// A plan with how its place wants it carried out.
+pub(crate) fn request(plan: plan::TestPlan, plan_yaml: String) -> Request {
+    let options = place::options(&plan);
+    Request { plan, plan_yaml, options }
+}
+
+/// Boots one worker on each host that the plan would use, and removes it.
+pub(crate) async fn canary(data_dir: &Path, request: &Request, workers: &WorkerArgs) -> anyhow::Result<CanaryReport> {
+    let site = Site::open(data_dir, request, workers).await?;
+    let mut interrupts = Interrupts::listen()?;
+    let (progress, watched) = watch::channel(Progress::default());
+    let cancel = CancellationToken::new();
+    let shown = tokio::spawn(progress::show(watched));
+    let place = site.place();
+    let flown = run::canary(&site.store, &place, request, progress, cancel.clone());
+    tokio::pin!(flown);
+    let report = tokio::select! {
+        report = &mut flown => report,
+        () = interrupts.next() => {
+            cancel.cancel();
+            output::note(CANCELLING);
+            flown.await
+        }
+    };
+    let _ = shown.await;
+    Ok(report?)
+}
+
+/// The data directory, held, and the place of the workers.
+struct Site {
+    store: Store,
+    scene: Scene,
+    authority: Arc<Authority>,
+    _lock: DataDirLock,
+}
+
+impl Site {
+    /// What an earlier orchestrator left is removed first.
+    async fn open(data_dir: &Path, request: &Request, workers: &WorkerArgs) -> anyhow::Result<Self> {
+        let scene = Scene::of_plan(data_dir, &request.plan, workers)?;
+        let dir = DataDir::new(data_dir);
+        let lock = dir.lock()?;
+        let store = Store::open(&dir).await?;
+        let authority = Arc::new(Authority::open(&data_dir.join("tls"))?);
+        recover::recover(data_dir, &store).await?;
+        Ok(Self { store, scene, authority, _lock: lock })
+    }
+
+    fn place(&self) -> Place<'_> {
+        self.scene.place(&self.authority)
+    }
+}
+
+async fn execute(
+    data_dir: &Path,
+    request: Request,
+    workers: &WorkerArgs,
+    after: &AfterArgs,
+) -> anyhow::Result<ExitCode> {
+    let site = Site::open(data_dir, &request, workers).await?;
     // Before hours of load, not after them.
     let listener = if after.serve { Some(serve::bind(after.listen).await?) } else { None };
-    let store = Store::open(&dir).await?;
-    let authority = Arc::new(Authority::open(&data_dir.join("tls"))?);
-    let hypervisor = place::of_plan(data_dir, &request.plan)?;
-    recover::recover(data_dir, &store).await?;
+    place::introduce(&request.plan, site.scene.hypervisor.as_ref()).await;
+    let (store, place) = (&site.store, site.place());
     let interrupts = Interrupts::listen()?;
     let (progress, watched) = watch::channel(Progress::default());
-    let pages = Pages::open(listener, data_dir, &store, &watched)?;
-    // Local workers dial loopback; port 0 is any free one.
-    let worker_address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let place = Place { hypervisor: hypervisor.as_ref(), worker_address, authority };
-    let (id, interrupts) = cancellable(&store, &place, &request, (progress, watched), interrupts).await?;
+    let pages = Pages::open(listener, data_dir, store, (&request.plan, &watched))?;
+    let (id, interrupts) = cancellable(store, &place, &request, (progress, watched), interrupts).await?;
     let export = store.load_export(id).await?;
-    conclude(data_dir, &store, &export, after.json)?;
+    conclude(data_dir, store, &export, after.json)?;
     pages.until_interrupted(interrupts).await?;
     Ok(exit_code(&export))
 }
@@ -84,6 +141,7 @@ struct Pages {
 
 struct Served {
     app: web::App,
+    hub: Arc<Hub>,
     /// Where the first page is, without the path.
     base: String,
     end: CancellationToken,
@@ -95,17 +153,20 @@ impl Pages {
         listener: Option<TcpListener>,
         data_dir: &Path,
         store: &Store,
-        progress: &watch::Receiver<Progress>,
+        (plan, progress): (&TestPlan, &watch::Receiver<Progress>),
     ) -> anyhow::Result<Self> {
         let Some(listener) = listener else { return Ok(Self { served: None }) };
-        let site = Site::open(listener, data_dir, store, progress.clone(), &DoorArgs::default())?;
+        let hub = Arc::<Hub>::default();
+        let onlooker = Arc::new(Onlooker::new(Arc::clone(&hub)));
+        let site = serve::Site::open(listener, data_dir, store, onlooker, &DoorArgs::default())?;
+        tokio::spawn(show_live(store.clone(), Arc::clone(&hub), plan.clone(), progress.clone()));
         let (app, end) = (site.app.clone(), CancellationToken::new());
         let base = site.urls("").into_iter().next().context("the web interface has no address")?;
         if !site.trust.is_empty() {
             output::note(site.trust.trim_end());
         }
         let task = tokio::spawn(site.serve(end.clone().cancelled_owned()));
-        let served = Served { app, base, end, task };
+        let served = Served { app, hub, base, end, task };
         output::note(format!("Web report, live: {}", served.link()?));
         Ok(Self { served: Some(served) })
     }
@@ -114,8 +175,16 @@ impl Pages {
         let Some(served) = self.served else { return Ok(()) };
         output::note(format!("Web report: {} (Ctrl-C ends it)", served.link()?));
         interrupts.next().await;
+        served.hub.close();
         served.end.cancel();
         served.task.await.context("the web interface")
+    }
+}
+
+/// Viewers follow the run to its end.
+async fn show_live(store: Store, hub: Arc<Hub>, plan: TestPlan, progress: watch::Receiver<Progress>) {
+    if let Some((id, end)) = live::follow(store, Arc::clone(&hub), plan, progress).await {
+        hub.end(id, end);
     }
 }
 

@@ -3,17 +3,27 @@
 // They panic where the other end has gone; `output` does not.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod ask;
 mod check;
+mod cleanup;
 mod cli;
+mod connect;
+mod connections;
 mod execute;
 mod export;
+mod file_journal;
+mod image;
 mod interrupt;
+mod live;
+mod manager;
 mod output;
 mod place;
 mod plan_file;
 mod progress;
+mod proxmox;
 mod recover;
 mod runs;
+mod secrets;
 mod serve;
 mod table;
 
@@ -52,13 +62,17 @@ async fn main() -> ExitCode {
 async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let data_dir = cli.data_dir;
     match cli.command {
-        Command::Demo(args) => execute::demo(&data_dir, &args.after).await,
+        Command::Demo(args) => execute::demo(&data_dir, &args).await,
         Command::Check(args) => check::check(&data_dir, &args).await,
-        Command::Run(args) => execute::run(&data_dir, &args.plan, &args.after).await,
+        Command::Run(args) => execute::run(&data_dir, &args).await,
+        Command::Connect(args) => connect::connect(&data_dir, &args).await,
+        Command::Connections(command) => connect::dispatch(&data_dir, command).await,
+        Command::Cleanup(args) => cleanup::cleanup(&data_dir, &args).await,
         Command::Runs(args) => runs::list(&data_dir, &args).await,
         Command::Show(args) => runs::show(&data_dir, &args).await,
         Command::Export(args) => export::export(&data_dir, &args).await,
         Command::Serve(args) => serve::serve(&data_dir, &args).await,
+        Command::Image(command) => image::dispatch(&data_dir, command).await,
         Command::Worker(args) => {
             worker::run(args).await?;
             Ok(ExitCode::SUCCESS)

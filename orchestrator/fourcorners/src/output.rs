@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::Context;
+use hypervisor::{Finding, Severity};
 
 /// Writes a result to standard output, as it is.
 ///
@@ -20,6 +21,16 @@ pub(crate) fn result(text: &str) -> anyhow::Result<()> {
 /// Writes a line for a person to standard error. Where that cannot be written, there is nobody to tell.
 pub(crate) fn note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// A finding with its weight and its remedy.
+pub(crate) fn finding(finding: &Finding) -> String {
+    let weight = match finding.severity {
+        Severity::Blocker => "blocker",
+        Severity::Warning => "warning",
+        Severity::Note => "note",
+    };
+    format!("{weight}: {}\n    what to do: {}", finding.message, finding.remedy)
 }
 
 /// An error with its causes, those left out that it has said already.

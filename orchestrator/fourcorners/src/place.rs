@@ -1,18 +1,59 @@
 //! The place of a run's workers, as a plan asks for it.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use hypervisor::Hypervisor;
+use anyhow::bail;
 use hypervisor::local::Local;
-use hypervisor::vm::{LocalVm, Throttle, VmOptions};
-use plan::{Isolation, Target, TestPlan};
+use hypervisor::vm::{Accelerator, BOOT_BOUND, LocalVm, Throttle, VmOptions};
+use hypervisor::{Finding, Hypervisor, Severity};
+use plan::{Isolation, LocalTarget, Target, TestPlan};
+use run::fleet::Authority;
+use run::{Place, RunOptions, WorkerImage};
+use serde::Deserialize;
 
-/// File name of the worker image.
-pub(crate) const IMAGE_NAME: &str = "fourcorners-worker.iso";
+use crate::cli::WorkerArgs;
+
+use crate::{image, output, proxmox};
+
+/// The place of one run, with where its workers dial and what they boot.
+pub(crate) struct Scene {
+    pub(crate) hypervisor: Box<dyn Hypervisor>,
+    listening: Listening,
+    image: Option<WorkerImage>,
+}
+
+impl Scene {
+    /// Nothing is looked at or changed yet, but that there is an image.
+    pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan, args: &WorkerArgs) -> anyhow::Result<Self> {
+        let listening = listening(plan, args)?;
+        if let Some(finding) = image_finding(data_dir, plan) {
+            bail!("{}; {}", finding.message, finding.remedy);
+        }
+        Ok(Self { hypervisor: of_plan(data_dir, plan)?, listening, image: image(data_dir, plan) })
+    }
+
+    pub(crate) fn place(&self, authority: &Arc<Authority>) -> Place<'_> {
+        Place {
+            hypervisor: self.hypervisor.as_ref(),
+            worker_address: self.listening.address,
+            told: self.listening.told.clone(),
+            authority: Arc::clone(authority),
+            image: self.image.clone(),
+        }
+    }
+}
 
 /// The provider that a plan names. Nothing is looked at or changed yet.
 pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Box<dyn Hypervisor>> {
-    let Target::Local(target) = &plan.target;
+    match &plan.target {
+        Target::Local(target) => local(data_dir, target),
+        Target::Proxmox(target) => Ok(Box::new(proxmox::of_target(data_dir, target, plan.guard)?)),
+    }
+}
+
+fn local(data_dir: &Path, target: &LocalTarget) -> anyhow::Result<Box<dyn Hypervisor>> {
     let disk_dir = target.disk_dir.clone().unwrap_or_else(|| data_dir.join("disks"));
     match &target.isolation {
         Isolation::Process => processes(data_dir, &disk_dir),
@@ -24,12 +65,68 @@ pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Box<dy
     }
 }
 
+/// How a run is carried out there. A canary of this machine alone would say nothing that the first worker does not, so that it is left
+/// to `check --boot`.
+pub(crate) fn options(plan: &TestPlan) -> RunOptions {
+    RunOptions { canary: plan.canary, ..RunOptions::default() }
+}
+
+/// The image that is brought to where the workers boot it; none where they boot nothing, or the place makes their images itself.
+fn image(data_dir: &Path, plan: &TestPlan) -> Option<WorkerImage> {
+    let Target::Proxmox(target) = &plan.target else { return None };
+    let path = target.image.clone().unwrap_or_else(|| image::of_data_dir(data_dir));
+    Some(WorkerImage { path, mtu: None, addresses: proxmox::first_address(target) })
+}
+
+/// What stands in the way of bringing the image; nothing was read of it yet.
+pub(crate) fn image_finding(data_dir: &Path, plan: &TestPlan) -> Option<Finding> {
+    let image = image(data_dir, plan)?;
+    (!image.path.is_file()).then(|| Finding {
+        severity: Severity::Blocker,
+        message: format!("{}: there is no worker image", image.path.display()),
+        remedy: "make it with `fourcorners image build`, or name one with target.image".to_owned(),
+    })
+}
+
+/// Port for workers on other machines where none is given: one that a firewall can be opened for.
+const WORKER_PORT: u16 = 8441;
+
+/// Where the orchestrator listens for workers, and where they are told to dial.
+#[derive(Debug, Clone)]
+struct Listening {
+    address: SocketAddr,
+    told: Vec<SocketAddr>,
+}
+
+/// Where to listen for a plan's workers: on loopback for those on this machine, on all addresses for others, unless the command line says.
+fn listening(plan: &TestPlan, args: &WorkerArgs) -> anyhow::Result<Listening> {
+    let is_remote = matches!(plan.target, Target::Proxmox(_));
+    let usual = if is_remote {
+        SocketAddr::from((Ipv4Addr::UNSPECIFIED, WORKER_PORT))
+    } else {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+    };
+    let address = args.worker_listen.unwrap_or(usual);
+    let told: Vec<SocketAddr> = args.worker_address.iter().map(|told| told.0).collect();
+    let reach: Vec<IpAddr> =
+        if told.is_empty() { vec![address.ip()] } else { told.iter().map(SocketAddr::ip).collect() };
+    if is_remote && reach.iter().all(IpAddr::is_loopback) {
+        bail!(
+            "the workers are on other machines and cannot reach {}; listen at an address of this machine \
+             (--worker-listen 0.0.0.0:{WORKER_PORT}), or say where they reach it (--worker-address)",
+            reach.first().unwrap_or(&address.ip())
+        );
+    }
+    Ok(Listening { address, told })
+}
+
 /// The provider that a run recorded in its environment when it began; none for one that this program does not know.
 pub(crate) fn recorded(data_dir: &Path, place: &serde_json::Value) -> anyhow::Result<Option<Box<dyn Hypervisor>>> {
     let text = |key: &str| place[key].as_str();
     match (text("provider"), text("isolation"), text("disk_dir").map(Path::new)) {
         (Some("local"), Some("process"), Some(disk_dir)) => processes(data_dir, disk_dir).map(Some),
         (Some("local"), Some("vm"), Some(disk_dir)) => machines(data_dir, disk_dir, None, Vec::new()).map(Some),
+        (Some("proxmox"), ..) => Ok(Some(Box::new(proxmox::recorded(data_dir, &place["settings"])?))),
         _ => Ok(None),
     }
 }
@@ -49,18 +146,58 @@ fn machines(
     Ok(Box::new(LocalVm::new(VmOptions {
         disk_dir: std::path::absolute(disk_dir)?,
         log_dir: logs(data_dir)?,
-        image: std::path::absolute(image.unwrap_or_else(shipped_image))?,
+        image: std::path::absolute(image.unwrap_or_else(|| image::of_data_dir(data_dir)))?,
         throttles,
         accelerator: None,
     })))
+}
+
+/// Says how the workers' VMs are run, where they are VMs on this machine. Finding that out may take seconds.
+pub(crate) async fn introduce(plan: &TestPlan, place: &dyn Hypervisor) {
+    if !matches!(&plan.target, Target::Local(LocalTarget { isolation: Isolation::Vm { .. }, .. })) {
+        return;
+    }
+    output::note(format!("Looking how this machine runs VMs (at most {} s) ...", BOOT_BOUND.as_secs()));
+    let described = place.describe().await;
+    // Where there is no emulator or no image, the check that follows says what to do.
+    if let (true, Ok(accelerator)) =
+        (described["emulator"].is_string(), Accelerator::deserialize(&described["accelerator"]))
+    {
+        let cost = if accelerator == Accelerator::Kvm { "" } else { ": their CPUs are many times slower" };
+        output::note(format!("Worker VMs run under {accelerator}{cost}."));
+    }
+    if let (Some(image), Some(digest)) = (described["image"].as_str(), described["image_sha256"].as_str()) {
+        output::note(format!("They boot {image}, sha256 {digest}."));
+    }
 }
 
 fn logs(data_dir: &Path) -> std::io::Result<PathBuf> {
     std::path::absolute(data_dir.join("logs"))
 }
 
-/// The image beside the program (the field kit), else where the build puts it.
-pub(crate) fn shipped_image() -> PathBuf {
-    let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join(IMAGE_NAME)));
-    beside.filter(|image| image.exists()).unwrap_or_else(|| PathBuf::from("target").join(IMAGE_NAME))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plan::Profiles;
+
+    fn listening_of(example: &str, listen: Option<&str>, told: &[&str]) -> anyhow::Result<Listening> {
+        let plan = plan::parse(example, plan::example(example).unwrap(), &Profiles::shipped()).unwrap();
+        let worker_address = told.iter().map(|told| told.parse().unwrap()).collect();
+        let args = WorkerArgs { worker_listen: listen.map(|listen| listen.parse().unwrap()), worker_address };
+        listening(&plan, &args)
+    }
+
+    #[test]
+    fn workers_elsewhere_are_not_told_loopback() {
+        let at = |listening: Listening| listening.address.to_string();
+        assert_eq!(at(listening_of("demo", None, &[]).unwrap()), "127.0.0.1:0");
+        assert_eq!(at(listening_of("proxmox", None, &[]).unwrap()), "0.0.0.0:8441");
+        assert_eq!(at(listening_of("proxmox", Some("[::]:7"), &[]).unwrap()), "[::]:7");
+        for told in [&[][..], &["127.0.0.2"]] {
+            let error = listening_of("proxmox", Some("127.0.0.1:7"), told).unwrap_err().to_string();
+            assert!(error.contains("127.0.0.") && error.contains("--worker-listen"), "{error}");
+        }
+        let forwarded = listening_of("proxmox", Some("127.0.0.1:7"), &["192.0.2.1", "[2001:db8::1]:9"]).unwrap();
+        assert_eq!(forwarded.told, ["192.0.2.1:0".parse().unwrap(), "[2001:db8::1]:9".parse().unwrap()]);
+    }
 }

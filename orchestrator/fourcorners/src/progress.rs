@@ -19,9 +19,10 @@ const STEPS: u64 = 1_000;
 /// Shows progress on standard error until the sender is gone.
 pub(crate) async fn show(mut progress: watch::Receiver<Progress>) {
     if std::io::stderr().is_terminal() {
-        let bar = bar();
+        let (bar, mut told) = (bar(), 0);
         while progress.changed().await.is_ok() {
             let now = progress.borrow_and_update().clone();
+            untold(&now, &mut told).iter().for_each(|note| bar.println(note));
             if is_under_way(&now) {
                 bar.set_position(share_of(STEPS, now.fraction));
                 bar.set_message(line(&now));
@@ -34,9 +35,10 @@ pub(crate) async fn show(mut progress: watch::Receiver<Progress>) {
 }
 
 async fn lines(mut progress: watch::Receiver<Progress>) {
-    let (mut step, mut next) = (String::new(), Instant::now());
+    let (mut step, mut next, mut told) = (String::new(), Instant::now(), 0);
     while progress.changed().await.is_ok() {
         let now = progress.borrow_and_update().clone();
+        untold(&now, &mut told).iter().for_each(output::note);
         if !is_under_way(&now) || now.step == step && Instant::now() < next {
             continue;
         }
@@ -44,6 +46,13 @@ async fn lines(mut progress: watch::Receiver<Progress>) {
         next = Instant::now() + LINE_EVERY;
         step = now.step;
     }
+}
+
+/// What is to be told and was not told yet; it counts as told then.
+fn untold<'a>(progress: &'a Progress, told: &mut usize) -> &'a [String] {
+    let notes = progress.notes.get(*told..).unwrap_or_default();
+    *told = progress.notes.len();
+    notes
 }
 
 /// False before the first step, and once the run has ended: its result is shown instead.

@@ -19,9 +19,9 @@ pub(crate) async fn recover(data_dir: &Path, store: &Store) -> anyhow::Result<()
 
 /// The place as the run recorded it when it began.
 async fn place_of(data_dir: &Path, store: &Store, run: RunId) -> Result<Box<dyn Hypervisor>, String> {
-    let export = store.load_export(run).await.map_err(|error| error.to_string())?;
-    let recorded = &export.run.environment["place"];
+    let environment = store.environment(run).await.map_err(|error| error.to_string())?;
+    let recorded = &environment["place"];
     place::recorded(data_dir, recorded)
-        .map_err(|error| error.to_string())?
+        .map_err(|error| format!("{error:#}"))?
         .ok_or_else(|| format!("this program does not know the place that the run recorded: {recorded}"))
 }

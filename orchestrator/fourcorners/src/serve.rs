@@ -8,17 +8,16 @@ use std::sync::Arc;
 use analysis::export::Export;
 use anyhow::Context;
 use futures_util::future::BoxFuture;
-use run::Progress;
 use run::fleet::{Authority, CERTIFICATE_FILE, Leaf, node_name, reached_at};
 use store::{DataDir, Refusal, RunFilter, RunId, Store, StoreError};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
-use web::{AllowedHosts, Answer, App, Parts, RunSource, RunSummary};
+use web::{AllowedHosts, Answer, App, Hub, Parts, RunSource, RunSummary, Workshop};
 
 use crate::cli::{DoorArgs, ServeArgs};
 use crate::interrupt::Interrupts;
+use crate::manager::Manager;
 use crate::{output, recover};
 
 pub(crate) async fn serve(data_dir: &Path, args: &ServeArgs) -> anyhow::Result<ExitCode> {
@@ -27,15 +26,30 @@ pub(crate) async fn serve(data_dir: &Path, args: &ServeArgs) -> anyhow::Result<E
     let listener = bind(args.listen).await?;
     let store = Store::open(&dir).await?;
     recover::recover(data_dir, &store).await?;
-    let mut interrupts = Interrupts::listen()?;
-    let (_, nothing_runs) = watch::channel(Progress::default());
-    let site = Site::open(listener, data_dir, &store, nothing_runs, &args.door)?;
+    let interrupts = Interrupts::listen()?;
+    let authority = Arc::new(Authority::open(&data_dir.join("tls"))?);
+    let manager = Manager::new(data_dir, store.clone(), authority, args.workers.clone());
+    let site = Site::open(listener, data_dir, &store, Arc::new(manager.clone()), &args.door)?;
     output::result(&greeting(&site, &store, args.new_admin).await?)?;
     let purge = tokio::spawn(async move { store.purge_deleted().await });
-    site.serve(async move { interrupts.next().await }).await;
+    site.serve(wind_down(manager, interrupts)).await;
     // What it did not get to, the next start does.
     purge.abort();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for an interrupt, then for the end of the run under way; a second interrupt does not wait for it.
+async fn wind_down(manager: Manager, mut interrupts: Interrupts) {
+    interrupts.next().await;
+    if manager.is_busy() {
+        output::note(
+            "Cancelling the run: the workers stop, what was measured is kept, disks are removed. Once more to break off at once.",
+        );
+    }
+    tokio::select! {
+        () = manager.close() => {}
+        () = interrupts.next() => output::note("Broken off; the next start cleans up what the run left."),
+    }
 }
 
 /// Where the pages are, how to trust them, and how to get in.
@@ -76,7 +90,7 @@ impl Site {
         listener: TcpListener,
         data_dir: &Path,
         store: &Store,
-        progress: watch::Receiver<Progress>,
+        workshop: Arc<dyn Workshop>,
         door: &DoorArgs,
     ) -> anyhow::Result<Self> {
         let address = listener.local_addr()?;
@@ -95,9 +109,10 @@ impl Site {
                 (Some(web::acceptor(leaf.clone())?), Some(leaf), trust)
             }
         };
-        let runs = Arc::new(StoreSource { store: store.clone(), progress, reports: data_dir.join("reports") });
+        let hub = Arc::clone(workshop.hub());
+        let runs = Arc::new(StoreSource { store: store.clone(), hub, reports: data_dir.join("reports") });
         let secure = tls.is_some();
-        let app = App::new(Parts { runs, store: store.clone(), hosts, listening: address, secure })?;
+        let app = App::new(Parts { runs, workshop, store: store.clone(), hosts, listening: address, secure })?;
         Ok(Self { app, listener, address, tls, leaf, trust })
     }
 
@@ -149,7 +164,7 @@ fn own_certificate(data_dir: &Path, listening: IpAddr, names: &[String]) -> anyh
 /// The store as the pages ask for it.
 struct StoreSource {
     store: Store,
-    progress: watch::Receiver<Progress>,
+    hub: Arc<Hub>,
     /// Where `run` and `demo` write their reports.
     reports: PathBuf,
 }
@@ -168,9 +183,9 @@ impl StoreSource {
     }
 
     fn progress_of(&self, id: Uuid) -> Option<web::Progress> {
-        let now = self.progress.borrow().clone();
-        let ended = ["done", "failed", "cancelled"].contains(&now.state.as_str());
-        (now.run_id == id.to_string() && !ended).then(|| web::Progress {
+        let goes_on = self.hub.shows() == Some((id, true));
+        let now = self.hub.progress(id).filter(|_| goes_on)?;
+        Some(web::Progress {
             case: (now.case > 0).then(|| format!("case {} of {}", now.case, now.cases)),
             phase: now.step,
             percent: now.fraction * 100.0,
@@ -188,6 +203,10 @@ impl RunSource for StoreSource {
 
     fn load_export(&self, id: Uuid) -> Answer<'_, Option<Export>> {
         Box::pin(async move { Ok(if_there(self.store.load_export(RunId(id)).await)?) })
+    }
+
+    fn load_figures(&self, id: Uuid) -> Answer<'_, Option<Export>> {
+        Box::pin(async move { Ok(if_there(self.store.load_figures(RunId(id)).await)?) })
     }
 
     fn summary(&self, id: Uuid) -> Answer<'_, Option<RunSummary>> {

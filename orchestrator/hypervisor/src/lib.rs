@@ -12,6 +12,7 @@ pub mod vm;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 pub use journal::{Effect, Intent, Journal, JournalEntry, JournalError, Outcome};
 pub use model::*;
@@ -36,15 +37,25 @@ pub trait Hypervisor: Send + Sync {
     fn preflight<'a>(&'a self, deployment: &'a Deployment) -> BoxFuture<'a, Result<Vec<Finding>, HypervisorError>>;
 
     /// The host of each worker, in order; none where the place has one host only.
-    fn place(&self, workers: u32) -> BoxFuture<'_, Result<Vec<Option<String>>, HypervisorError>>;
+    fn place(&self, workers: u32) -> BoxFuture<'_, Result<Vec<Option<String>>, HypervisorError>> {
+        Box::pin(async move { Ok((0..workers).map(|_| None).collect()) })
+    }
 
-    /// Brings the image to where workers on these hosts can boot it and answers its name there; none where workers boot nothing.
+    /// Brings the image to where workers on these hosts can boot it and answers its name there; none where workers boot nothing, or
+    /// the place makes their images itself.
     fn upload_image<'a>(
         &'a self,
-        image: &'a Image,
-        hosts: &'a [String],
-        journal: &'a dyn Journal,
-    ) -> BoxFuture<'a, Result<Option<String>, HypervisorError>>;
+        _image: &'a Image,
+        _hosts: &'a [String],
+        _journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Option<String>, HypervisorError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Address of the network card that a worker will have (`02:AB:…`), where that is known before it is created.
+    fn mac_of(&self, _spec: &WorkerSpec) -> Option<String> {
+        None
+    }
 
     /// Creates one worker with its data disks, not yet running, and reads back the disks' exact sizes.
     fn create_worker<'a>(
@@ -68,34 +79,50 @@ pub trait Hypervisor: Send + Sync {
         journal: &'a dyn Journal,
     ) -> BoxFuture<'a, Result<(), HypervisorError>>;
 
-    /// Whether started workers still run and where, in the order asked. One look at the place, however many workers there are.
+    /// Whether started workers still run and where, in the order asked. One look at the place, however many workers run.
     fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>>;
 
+    /// How old what [`observe`](Self::observe) answers may be: looking more often says nothing new.
+    fn staleness(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// What the load does that it must not. An error means that the guard is blind, and the caller bounds how long that may last.
-    fn guard<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>>;
+    /// Nothing where what goes wrong shows as the workers' I/O errors.
+    fn guard<'a>(&'a self, _workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
     /// The load of the hosts in use, to explain a disturbed figure; none where the place cannot tell.
     fn sample_hosts<'a>(
         &'a self,
-        workers: &'a [CreatedWorker],
-    ) -> BoxFuture<'a, Result<Option<HostSample>, HypervisorError>>;
+        _workers: &'a [CreatedWorker],
+    ) -> BoxFuture<'a, Result<Option<HostSample>, HypervisorError>> {
+        Box::pin(async { Ok(None) })
+    }
 
-    /// After a crash: waits for what was under way, records how it ended, and answers the workers that exist as recorded.
+    /// After a crash: waits for what was under way, records how it ended, and answers the workers that exist as recorded. None where
+    /// workers end with their orchestrator.
     fn recover<'a>(
         &'a self,
-        recorded: &'a [JournalEntry],
-        journal: &'a dyn Journal,
-    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>>;
+        _recorded: &'a [JournalEntry],
+        _journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
-    /// Stops and removes what the entries record and what still exists; answers what was left alone, and why.
+    /// Stops and removes what the entries record and what still exists; answers what was left alone, and why. The entries are all of a
+    /// journal, in order, those of objects that are gone and of calls that failed as well.
     fn destroy<'a>(
         &'a self,
         recorded: &'a [JournalEntry],
         journal: &'a dyn Journal,
     ) -> BoxFuture<'a, Result<Vec<LeftAlone>, HypervisorError>>;
 
-    /// What carries our mark: of one fleet, or of all.
-    fn find<'a>(&'a self, fleet: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>>;
+    /// What carries our mark: of one fleet, or of all. Nothing where objects carry none and only the journal knows them.
+    fn find<'a>(&'a self, _fleet: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
     /// Writes something found into the journal as if it had been created from it, so that [`destroy`](Self::destroy) takes it. For
     /// a person who knows that the orchestrator which made it is gone.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::{
-    Bootstrap, BoxFuture, Breach, CreatedWorker, Deployment, Finding, Found, Host, HostSample, Hypervisor,
-    HypervisorError, Image, Inventory, Journal, JournalEntry, LeftAlone, Observed, Severity, StoragePlace, WorkerSpec,
+    Bootstrap, BoxFuture, CreatedWorker, Deployment, Finding, Host, Hypervisor, HypervisorError, Inventory, Journal,
+    JournalEntry, LeftAlone, Observed, Severity, StoragePlace, WorkerSpec,
 };
 use processes::Processes;
 
@@ -87,19 +87,6 @@ impl Hypervisor for Local {
         Box::pin(async move { findings(&self.disk_dir, deployment) })
     }
 
-    fn place(&self, workers: u32) -> BoxFuture<'_, Result<Vec<Option<String>>, HypervisorError>> {
-        Box::pin(async move { Ok((0..workers).map(|_| None).collect()) })
-    }
-
-    fn upload_image<'a>(
-        &'a self,
-        _image: &'a Image,
-        _hosts: &'a [String],
-        _journal: &'a dyn Journal,
-    ) -> BoxFuture<'a, Result<Option<String>, HypervisorError>> {
-        Box::pin(async move { Ok(None) })
-    }
-
     fn create_worker<'a>(
         &'a self,
         spec: &'a WorkerSpec,
@@ -139,27 +126,6 @@ impl Hypervisor for Local {
         })
     }
 
-    /// The data disks' space was checked before; what else goes wrong shows as the workers' I/O errors.
-    fn guard<'a>(&'a self, _workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>> {
-        Box::pin(async move { Ok(Vec::new()) })
-    }
-
-    fn sample_hosts<'a>(
-        &'a self,
-        _workers: &'a [CreatedWorker],
-    ) -> BoxFuture<'a, Result<Option<HostSample>, HypervisorError>> {
-        Box::pin(async move { Ok(None) })
-    }
-
-    /// Processes end with their orchestrator, so that none is ever taken back.
-    fn recover<'a>(
-        &'a self,
-        _recorded: &'a [JournalEntry],
-        _journal: &'a dyn Journal,
-    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
-        Box::pin(async move { Ok(Vec::new()) })
-    }
-
     fn destroy<'a>(
         &'a self,
         recorded: &'a [JournalEntry],
@@ -169,11 +135,6 @@ impl Hypervisor for Local {
             self.processes.stop_recorded(recorded, journal).await?;
             disks::delete_recorded(&self.disk_dir, recorded, journal).await
         })
-    }
-
-    /// Files carry no mark: only the journal knows them.
-    fn find<'a>(&'a self, _fleet: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>> {
-        Box::pin(async move { Ok(Vec::new()) })
     }
 
     fn describe(&self) -> BoxFuture<'_, serde_json::Value> {

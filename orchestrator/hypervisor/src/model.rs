@@ -199,7 +199,7 @@ pub enum WorkerState {
     Running,
     /// It ended; why, for a person.
     Ended(String),
-    /// The place knows nothing of it, or cannot tell now.
+    /// The place knows nothing of it, or cannot tell now; whether it runs shows in its session alone.
     Unknown,
 }
 

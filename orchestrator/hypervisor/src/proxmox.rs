@@ -6,6 +6,7 @@
 mod change;
 mod client;
 mod cluster;
+mod connection;
 mod create;
 mod error;
 mod find;
@@ -28,11 +29,14 @@ mod types;
 mod vm;
 mod vmids;
 
+use std::time::Duration;
+
 use serde_json::json;
 
 pub use client::presented_fingerprint;
+pub use connection::{Seen, look_at};
 pub use guard::{GuardReading, StorageSpace};
-pub use secret::{Token, TokenSource};
+pub use secret::{Token, TokenSource, read_secret_file};
 pub use settings::{Aio, DiskOptions, Format, Guard, Limits, Nodes, Settings, Timing, VmidRange};
 pub use tls::{Fingerprint, Trust};
 pub use vm::{GIB, MAX_DISKS, MAX_SERIAL_BYTES, allocated_bytes};
@@ -118,6 +122,10 @@ impl Hypervisor for Proxmox {
         Box::pin(async move { Ok(Some(self.bring_image(image, hosts, journal).await?)) })
     }
 
+    fn mac_of(&self, spec: &WorkerSpec) -> Option<String> {
+        Some(vm::mac_of(&spec.uuid))
+    }
+
     fn create_worker<'a>(
         &'a self,
         spec: &'a WorkerSpec,
@@ -145,6 +153,10 @@ impl Hypervisor for Proxmox {
 
     fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>> {
         Box::pin(self.observe_vms(workers))
+    }
+
+    fn staleness(&self) -> Duration {
+        observe::LIST_INTERVAL
     }
 
     fn guard<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>> {
@@ -192,6 +204,8 @@ impl Hypervisor for Proxmox {
                 "disk_options": self.settings.disks,
                 "bridge": self.settings.bridge,
                 "vlan": self.settings.vlan,
+                // What finds the place again after a crash. A token's secret is not in its settings.
+                "settings": self.settings,
             })
         })
     }

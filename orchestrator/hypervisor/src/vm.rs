@@ -17,13 +17,13 @@ use serde_json::json;
 use tokio::sync::{Mutex, OnceCell};
 use worker_image::BOOTSTRAP_VERSION;
 
-pub use probe::{Accelerator, BOOT_BOUND, DiskIo};
+pub use probe::{Accelerator, BOOT_BOUND, DiskIo, NoEmulator, qemu_version};
 pub use qemu::Throttle;
 
 use crate::local::{self, disks};
 use crate::{
-    Bootstrap, BoxFuture, Breach, CreatedWorker, Deployment, Finding, Found, HostSample, Hypervisor, HypervisorError,
-    Image, Inventory, Journal, JournalEntry, LeftAlone, Observed, Severity, WorkerSpec,
+    Bootstrap, BoxFuture, CreatedWorker, Deployment, Finding, Hypervisor, HypervisorError, Inventory, Journal,
+    JournalEntry, LeftAlone, Observed, Severity, WorkerSpec,
 };
 use machines::Machines;
 
@@ -46,7 +46,7 @@ pub struct VmOptions {
     pub disk_dir: PathBuf,
     /// Console and emulator logs go to `log_dir/FLEET/`.
     pub log_dir: PathBuf,
-    /// The worker image, not personalised.
+    /// The worker image; what its slot says is overwritten.
     pub image: PathBuf,
     /// Limits of the data disks: the first for each worker's first disk and so on, from the beginning again where there are fewer;
     /// empty for no limit.
@@ -156,7 +156,7 @@ impl LocalVm {
             |message: String, remedy: &str| Finding { severity: Severity::Blocker, message, remedy: remedy.into() };
         let mut findings = local::findings(&self.options.disk_dir, deployment)?;
         if !self.options.image.is_file() {
-            findings.push(blocker(no_image(&self.options.image), "build it with: worker-image/image/build"));
+            findings.push(blocker(no_image(&self.options.image), "make it with: fourcorners image build"));
         }
         if deployment.memory_bytes < MIN_MEMORY_BYTES {
             findings.push(blocker(
@@ -177,10 +177,10 @@ impl LocalVm {
                 "use fewer workers or less memory each",
             ));
         }
-        if let Accelerator::Emulation { why } = accelerator {
+        if matches!(accelerator, Accelerator::Emulation { .. }) {
             findings.push(Finding {
                 severity: Severity::Warning,
-                message: format!("the worker VMs run under software emulation ({why})"),
+                message: format!("the worker VMs run under {accelerator}"),
                 remedy: "their CPUs are many times slower: low rates are measured well, a storage's peak is not".into(),
             });
         }
@@ -232,27 +232,12 @@ impl Hypervisor for LocalVm {
             if let Err(error) = probe::qemu_version().await {
                 return Ok(vec![Finding {
                     severity: Severity::Blocker,
-                    message: format!("{QEMU} cannot be started: {error}"),
+                    message: format!("{QEMU} cannot be started: {}", error.why),
                     remedy: INSTALL_QEMU.into(),
                 }]);
             }
             self.findings(deployment, self.accelerator().await)
         })
-    }
-
-    fn place(&self, workers: u32) -> BoxFuture<'_, Result<Vec<Option<String>>, HypervisorError>> {
-        Box::pin(async move { Ok((0..workers).map(|_| None).collect()) })
-    }
-
-    /// Nothing to bring: the provider makes a fleet's image itself when its first worker starts, since a VM reaches this machine at
-    /// another address than others do.
-    fn upload_image<'a>(
-        &'a self,
-        _image: &'a Image,
-        _hosts: &'a [String],
-        _journal: &'a dyn Journal,
-    ) -> BoxFuture<'a, Result<Option<String>, HypervisorError>> {
-        Box::pin(async move { Ok(None) })
     }
 
     fn create_worker<'a>(
@@ -295,27 +280,6 @@ impl Hypervisor for LocalVm {
         })
     }
 
-    /// The data disks' space was checked before; what else goes wrong shows as the workers' I/O errors.
-    fn guard<'a>(&'a self, _workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>> {
-        Box::pin(async move { Ok(Vec::new()) })
-    }
-
-    fn sample_hosts<'a>(
-        &'a self,
-        _workers: &'a [CreatedWorker],
-    ) -> BoxFuture<'a, Result<Option<HostSample>, HypervisorError>> {
-        Box::pin(async move { Ok(None) })
-    }
-
-    /// VMs end with their orchestrator, so that none is ever taken back.
-    fn recover<'a>(
-        &'a self,
-        _recorded: &'a [JournalEntry],
-        _journal: &'a dyn Journal,
-    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
-        Box::pin(async move { Ok(Vec::new()) })
-    }
-
     fn destroy<'a>(
         &'a self,
         recorded: &'a [JournalEntry],
@@ -327,23 +291,21 @@ impl Hypervisor for LocalVm {
         })
     }
 
-    /// Files carry no mark: only the journal knows them.
-    fn find<'a>(&'a self, _fleet: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>> {
-        Box::pin(async move { Ok(Vec::new()) })
-    }
-
     fn describe(&self) -> BoxFuture<'_, serde_json::Value> {
         Box::pin(async move {
             let dir = &self.options.disk_dir;
             let space = disks::space(dir).ok();
             let image = self.options.image.clone();
-            let digest = tokio::task::spawn_blocking(move || worker_image::digest(&image).ok()).await.ok().flatten();
+            let name = image.display().to_string();
+            let inspected =
+                tokio::task::spawn_blocking(move || worker_image::inspect(&image).ok()).await.ok().flatten();
             json!({
                 "provider": "local",
                 "isolation": "vm",
                 "emulator": probe::qemu_version().await.ok(),
                 "accelerator": self.accelerator().await,
-                "image_sha256": digest,
+                "image": name,
+                "image_sha256": inspected.map(|image| image.base_sha256),
                 "disk_io": self.disk_io().await.ok(),
                 "throttles": self.options.throttles,
                 "disk_dir": dir,

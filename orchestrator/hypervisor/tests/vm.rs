@@ -113,7 +113,7 @@ static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(())
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vm_boots_calls_is_reset_calls_again_and_leaves_nothing() {
     if let Some(reason) = lacking(&[]) {
-        println!("SKIPPED: {reason}");
+        println!("skipped: {reason}");
         return;
     }
     let _alone = ONE_AT_A_TIME.lock().await;
@@ -182,7 +182,7 @@ async fn a_vm_boots_calls_is_reset_calls_again_and_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vm_whose_supervisor_is_killed_is_gone_and_seen_to_be() {
     if let Some(reason) = lacking(&[]) {
-        println!("SKIPPED: {reason}");
+        println!("skipped: {reason}");
         return;
     }
     let _alone = ONE_AT_A_TIME.lock().await;
@@ -218,7 +218,7 @@ async fn helper_orchestrator() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_vm_outlives_a_killed_orchestrator() {
     if let Some(reason) = lacking(&[]) {
-        println!("SKIPPED: {reason}");
+        println!("skipped: {reason}");
         return;
     }
     let _alone = ONE_AT_A_TIME.lock().await;
@@ -244,7 +244,7 @@ async fn no_vm_outlives_a_killed_orchestrator() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_this_machine_can_do_is_found_out_within_a_bound_and_said() {
     if let Some(reason) = lacking(&[]) {
-        println!("SKIPPED: {reason}");
+        println!("skipped: {reason}");
         return;
     }
     let _alone = ONE_AT_A_TIME.lock().await;

@@ -4,11 +4,15 @@
 use std::collections::HashMap;
 
 use crate::decode::Fields;
-use crate::limits::BUFFER_SHARE_OF_MEMORY;
-use crate::model::{AccessPattern, Footprint, Initialise, MIB, RegionRange, Workers, Workload, region_bytes, share};
+use crate::limits::{BUFFER_SHARE_OF_MEMORY, STATIC_WORKERS};
+use crate::model::{
+    AccessPattern, Footprint, Initialise, MIB, RegionRange, Target, Workers, Workload, region_bytes, share,
+};
 use crate::problem::{Place, Problems};
+use crate::proxmox::{Addressing, Nodes};
 use crate::size;
 use crate::workload::PlacedWorkload;
+use crate::yaml::Kind;
 
 /// A footprint and where it stands.
 #[derive(Debug)]
@@ -21,6 +25,7 @@ pub(crate) struct PlacedFootprint {
 /// What could be read of a plan.
 pub(crate) struct Parts<'a> {
     pub(crate) fields: &'a Fields<'a>,
+    pub(crate) target: Option<&'a Target>,
     pub(crate) workers: Option<&'a Workers>,
     pub(crate) footprints: &'a [PlacedFootprint],
     pub(crate) workloads: &'a [PlacedWorkload],
@@ -40,7 +45,59 @@ pub(crate) fn all(parts: &Parts<'_>, problems: &mut Problems) {
         regions(parts, total_disks, problems);
         blocks_fit_regions(parts, total_disks, problems);
         buffers_fit_memory(parts, workers, problems);
+        if let Some(Target::Proxmox(target)) = parts.target {
+            nodes_hold_all_workers(parts, target.nodes.as_ref(), workers.count, problems);
+            addresses_fit_their_network(parts, target.addressing, workers.count, problems);
+        }
     }
+}
+
+/// Counts of workers per node add up.
+fn nodes_hold_all_workers(parts: &Parts<'_>, nodes: Option<&Nodes>, workers: u32, problems: &mut Problems) {
+    let Some(Nodes::Counts(counts)) = nodes else { return };
+    let sum: u64 = counts.values().map(|count| u64::from(*count)).sum();
+    if sum != u64::from(workers) {
+        let found = format!("counts that add up to {sum}");
+        let allowed = format!("counts that add up to workers.count, {workers}");
+        problems.add(place_in_target(parts, "nodes"), "target.nodes", found, allowed, None);
+    }
+}
+
+/// Every worker's static address is a host of the network, and so is the gateway, which no worker has.
+fn addresses_fit_their_network(parts: &Parts<'_>, addressing: Addressing, workers: u32, problems: &mut Problems) {
+    let Addressing::Static { first, prefix, gateway } = addressing else { return };
+    let path = "target.addressing";
+    let place = place_in_target(parts, "addressing");
+    if workers > STATIC_WORKERS {
+        let allowed = format!("at most {STATIC_WORKERS} workers; dhcp for more");
+        problems.add(place, path, format!("static addresses for {workers} workers"), allowed, None);
+        return;
+    }
+    let hosts = u32::MAX >> prefix;
+    let is_host = |bits: u32| bits & !hosts == u32::from(first) & !hosts && bits & hosts != 0 && bits & hosts != hosts;
+    let last = u32::from(first).checked_add(workers.saturating_sub(1));
+    if !is_host(first.into()) || !last.is_some_and(is_host) {
+        let found = format!("{workers} addresses from {first} on");
+        let allowed = format!("hosts of one network of {prefix} bits: not its first or last address, none beyond it");
+        problems.add(place, path, found, allowed, None);
+        return;
+    }
+    let Some(gateway) = gateway else { return };
+    let taken = last.is_some_and(|last| (u32::from(first)..=last).contains(&gateway.into()));
+    if taken || !is_host(gateway.into()) {
+        let allowed = "a host of the workers' network that no worker has";
+        problems.add(place, "target.addressing.gateway", format!("`{gateway}`"), allowed, None);
+    }
+}
+
+/// Where a field of the target stands.
+fn place_in_target(parts: &Parts<'_>, name: &str) -> Place {
+    let entries = match parts.fields.node("target").map(|node| &node.kind) {
+        Some(Kind::Mapping(entries)) => entries.as_slice(),
+        _ => &[],
+    };
+    let field = entries.iter().find(|(key, _)| &*key.name == name);
+    field.map_or_else(|| parts.fields.place_of("target"), |(_, value)| value.place)
 }
 
 fn distinct_footprints(parts: &Parts<'_>, problems: &mut Problems) {

@@ -354,7 +354,7 @@ impl<'n> Fields<'n> {
         self.node(name).ok_or_else(|| self.missing(name, allowed, problems))
     }
 
-    fn missing(&self, name: &str, allowed: &str, problems: &mut Problems) -> Reported {
+    pub(crate) fn missing(&self, name: &str, allowed: &str, problems: &mut Problems) -> Reported {
         if self.suggested.contains(name) {
             return Reported;
         }

@@ -3,20 +3,24 @@
 mod check;
 mod decode;
 pub mod duration;
+pub mod edit;
 pub mod limits;
 mod model;
 mod problem;
 mod profiles;
+pub mod proxmox;
 mod read;
 mod render;
 mod schedule;
 pub mod size;
+mod target;
+mod target_proxmox;
 mod workload;
 mod yaml;
 
 pub use model::*;
 pub use problem::{PlanErrors, Problem};
-pub use profiles::{DEMO_PLAN, Profile, Profiles, example, examples};
+pub use profiles::{DEMO_PLAN, DEMO_VM_PLAN, Profile, Profiles, example, examples, shipped_profile};
 pub use schedule::{
     ASSUMED_FILL_BYTES_PER_SECOND, FillRate, FillRateSource, FootprintSchedule, Progress, Schedule, Step, StepKind,
     schedule,

@@ -108,3 +108,36 @@ pub const THROTTLE_IOPS: RangeInclusive<u64> = 1..=100_000_000;
 
 /// Bytes a second that a disk of a local VM is limited to.
 pub const THROTTLE_BYTES_PER_SECOND: RangeInclusive<u64> = 4096..=1 << 40;
+
+/// Characters of a name in a Proxmox VE cluster: a node, a storage, a bridge, a pool.
+pub const CLUSTER_NAME_CHARS: RangeInclusive<usize> = 1..=100;
+
+/// Characters of a saved connection's name.
+pub const CONNECTION_NAME_CHARS: RangeInclusive<usize> = 1..=64;
+
+/// Nodes that a plan names.
+pub const NODES: RangeInclusive<usize> = 1..=64;
+
+/// Workers that a plan puts on one node; none is a node that stays empty.
+pub const WORKERS_ON_NODE: RangeInclusive<u64> = 0..=1024;
+
+/// VLAN tag.
+pub const VLAN: RangeInclusive<u64> = 1..=4094;
+
+/// VMIDs, as Proxmox VE has them.
+pub const VMID: RangeInclusive<u64> = 100..=999_999_999;
+
+/// Characters of the beginning of VM names: with fleet and worker behind it, a name stays a DNS label.
+pub const NAME_PREFIX_CHARS: RangeInclusive<usize> = 1..=20;
+
+/// Tasks of ours at a time; more would only wait for Proxmox VE's locks.
+pub const TASKS: RangeInclusive<u64> = 1..=64;
+
+/// Prefix of a static network, bits.
+pub const PREFIX_BITS: RangeInclusive<u64> = 8..=30;
+
+/// Workers with static addresses: so many the worker image's bootstrap data has room for.
+pub const STATIC_WORKERS: u32 = 128;
+
+/// Free space that the guard keeps, percent of the storage; all of it would leave nothing to test.
+pub const MIN_FREE_PERCENT: RangeInclusive<f64> = 0.0..=99.0;

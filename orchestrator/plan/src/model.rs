@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::proxmox::{Guard, OnRestart, ProxmoxTarget};
+
 /// One MiB; regions are aligned down to it.
 pub const MIB: u64 = 1 << 20;
 
@@ -15,6 +17,10 @@ pub struct TestPlan {
     pub name: String,
     /// Where the workers run.
     pub target: Target,
+    /// What ends the load so that it does no harm; none where the target is nobody else's.
+    pub guard: Option<Guard>,
+    /// Whether one worker a node is tried before the others are made.
+    pub canary: bool,
     /// How many workers, and what each has.
     pub workers: Workers,
     /// Footprints as asked, ascending, distinct.
@@ -37,6 +43,8 @@ pub struct TestPlan {
     pub deploy: Deploy,
     /// What to do when a worker is lost.
     pub on_worker_loss: OnWorkerLoss,
+    /// What to do with the run where the orchestrator ends before it does.
+    pub on_restart: OnRestart,
     /// Reading bytes that were never written is intended; every figure then says so.
     pub read_unwritten: bool,
     /// Seed of everything random in the run; drawn where the plan names none.
@@ -56,8 +64,10 @@ pub struct Footprint {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "provider", rename_all = "snake_case")]
 pub enum Target {
-    /// Processes on this machine; data disks are files.
+    /// Processes or VMs on this machine; data disks are files.
     Local(LocalTarget),
+    /// VMs of a Proxmox VE cluster.
+    Proxmox(Box<ProxmoxTarget>),
 }
 
 /// The embedded local provider's settings.

@@ -43,11 +43,21 @@ const SHIPPED_PROFILES: &[(&str, &str)] = shipped![
     "deep/32k-sequential-write",
 ];
 
-const EXAMPLES: &[(&str, &str)] =
-    shipped!["plans/demo", "plans/first-look", "plans/peak", "plans/published-hci", "plans/reference"];
+const EXAMPLES: &[(&str, &str)] = shipped![
+    "plans/demo",
+    "plans/demo-vm",
+    "plans/first-look",
+    "plans/peak",
+    "plans/proxmox",
+    "plans/published-hci",
+    "plans/reference"
+];
 
 /// The plan of the demo: two workers with two data disks each, two footprints, the five published profiles.
 pub const DEMO_PLAN: &str = include_str!("../../../profiles/plans/demo.yaml");
+
+/// The plan of the demo on VMs: the same, smaller, for machines without KVM.
+pub const DEMO_VM_PLAN: &str = include_str!("../../../profiles/plans/demo-vm.yaml");
 
 /// Names of the example plans.
 pub fn examples() -> impl Iterator<Item = &'static str> {
@@ -58,6 +68,26 @@ pub fn examples() -> impl Iterator<Item = &'static str> {
 #[must_use]
 pub fn example(name: &str) -> Option<&'static str> {
     EXAMPLES.iter().find(|(path, _)| path.strip_prefix("plans/") == Some(name)).map(|(_, yaml)| *yaml)
+}
+
+/// The YAML of a shipped profile (`published/4k-random-read`).
+#[must_use]
+pub fn shipped_profile(id: &str) -> Option<&'static str> {
+    SHIPPED_PROFILES.iter().find(|(path, _)| *path == id).map(|(_, yaml)| *yaml)
+}
+
+impl Profile {
+    /// Reads a profile file as one of `set`.
+    ///
+    /// # Errors
+    ///
+    /// All problems of the file together.
+    pub fn read(set: &str, source_name: &str, yaml: &str) -> Result<Self, PlanErrors> {
+        let mut problems = Problems::default();
+        let profile =
+            yaml::read(yaml, &mut problems).and_then(|node| workload::read_profile(&node, set, &mut problems));
+        problems.conclude(profile, source_name, yaml)
+    }
 }
 
 impl Profiles {
@@ -78,10 +108,7 @@ impl Profiles {
     ///
     /// All problems of the file together.
     pub fn add(&mut self, set: &str, source_name: &str, yaml: &str) -> Result<(), PlanErrors> {
-        let mut problems = Problems::default();
-        let profile =
-            yaml::read(yaml, &mut problems).and_then(|node| workload::read_profile(&node, set, &mut problems));
-        let profile = problems.conclude(profile, source_name, yaml)?;
+        let profile = Profile::read(set, source_name, yaml)?;
         self.by_id.insert(profile.id.clone(), profile);
         Ok(())
     }

@@ -1,21 +1,23 @@
 //! The plan's fields, each by itself; `check` then holds them against each other.
 
-use std::path::PathBuf;
-
 use crate::check::{self, Parts, PlacedFootprint};
-use crate::decode::{BOOLEAN, Choice, Count, Fields, Refusal, Rule, Seconds, Size, Text, WholeNumber, items, value};
-use crate::limits;
-use crate::model::{
-    Deploy, Footprint, Initialise, Isolation, LocalTarget, MIB, OnWorkerLoss, Target, TestPlan, Throttle, Workers,
+use crate::decode::{
+    BOOLEAN, Choice, Count, Decimal, Fields, Refusal, Rule, Seconds, Size, Text, WholeNumber, items, value,
 };
+use crate::limits;
+use crate::model::{Deploy, Footprint, Initialise, MIB, OnWorkerLoss, TestPlan, Workers};
 use crate::problem::{Problems, Reported};
 use crate::profiles::Profiles;
+use crate::proxmox::{Guard, OnRestart};
+use crate::target;
 use crate::workload::{self, PlacedWorkload};
 use crate::yaml::{Kind, Node};
 
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 18] = [
     "name",
     "target",
+    "guard",
+    "canary",
     "workers",
     "footprints",
     "initialise",
@@ -27,6 +29,7 @@ const FIELDS: [&str; 15] = [
     "workloads",
     "deploy",
     "on_worker_loss",
+    "on_restart",
     "read_unwritten",
     "seed",
 ];
@@ -43,15 +46,7 @@ pub(crate) const DEFAULT_FILL_OUTSTANDING: u32 = 8;
 /// Bytes a write during the fill where the plan says nothing.
 pub(crate) const DEFAULT_FILL_BLOCK_BYTES: u64 = MIB;
 
-/// Longest path of a directory, characters.
-const PATH_CHARS: usize = 4096;
-
 const PROFILE_SETS: Choice<'static, &str> = Choice(&[("published", "published"), ("deep", "deep")]);
-
-const PROVIDERS: Choice<'static, ()> = Choice(&[("local", ())]);
-
-/// Whether workers are VMs.
-const ISOLATION: Choice<'static, bool> = Choice(&[("process", false), ("vm", true)]);
 
 pub(crate) const INITIALISE: Choice<'static, Initialise> =
     Choice(&[("full-write", Initialise::FullWrite), ("zero", Initialise::Zero), ("none", Initialise::None)]);
@@ -61,11 +56,14 @@ const DEPLOY: Choice<'static, Deploy> = Choice(&[("once", Deploy::Once), ("per-f
 const ON_WORKER_LOSS: Choice<'static, OnWorkerLoss> =
     Choice(&[("fail", OnWorkerLoss::Fail), ("continue", OnWorkerLoss::Continue)]);
 
+const ON_RESTART: Choice<'static, OnRestart> = Choice(&[("teardown", OnRestart::Teardown)]);
+
 /// Reads and checks a whole plan; every problem is in `problems`.
 pub(crate) fn plan(node: &Node, profiles: &Profiles, problems: &mut Problems) -> Result<TestPlan, Reported> {
     let fields = Fields::of(node, "", &FIELDS, problems)?;
     let name = fields.required("name", &Text(limits::NAME_CHARS), problems);
-    let target = target(&fields, problems);
+    let target = target::read(&fields, problems);
+    let safety = safety(&fields, problems);
     let workers = workers(&fields, problems);
     let footprints = footprints(&fields, problems);
     let initialise = fields.optional("initialise", &INITIALISE, problems);
@@ -77,11 +75,13 @@ pub(crate) fn plan(node: &Node, profiles: &Profiles, problems: &mut Problems) ->
     let workloads = workloads(&fields, set, profiles, problems);
     let deploy = fields.optional("deploy", &DEPLOY, problems);
     let on_worker_loss = fields.optional("on_worker_loss", &ON_WORKER_LOSS, problems);
+    let on_restart = fields.optional("on_restart", &ON_RESTART, problems);
     let read_unwritten = fields.optional("read_unwritten", &BOOLEAN, problems);
     let seed = fields.optional("seed", &WholeNumber(limits::SEED), problems);
 
     let parts = Parts {
         fields: &fields,
+        target: target.as_ref().ok(),
         workers: workers.as_ref().ok(),
         footprints: &footprints.read,
         workloads: &workloads.read,
@@ -92,9 +92,12 @@ pub(crate) fn plan(node: &Node, profiles: &Profiles, problems: &mut Problems) ->
     check::all(&parts, problems);
 
     let (fill_outstanding_per_disk, fill_block_bytes) = fill?;
+    let (guard, canary) = safety?;
     Ok(TestPlan {
         name: name?,
         target: target?,
+        guard,
+        canary,
         workers: workers?,
         footprints: ascending(footprints.all()?),
         initialise: initialise?.unwrap_or(Initialise::FullWrite),
@@ -106,8 +109,44 @@ pub(crate) fn plan(node: &Node, profiles: &Profiles, problems: &mut Problems) ->
         workloads: workloads.all()?.into_iter().map(|placed| placed.workload).collect(),
         deploy: deploy?.unwrap_or(Deploy::Once),
         on_worker_loss: on_worker_loss?.unwrap_or(OnWorkerLoss::Fail),
+        on_restart: on_restart?.unwrap_or(OnRestart::Teardown),
         read_unwritten: read_unwritten?.unwrap_or(false),
         seed: seed?,
+    })
+}
+
+/// The guard and whether a canary goes first: both on where workers are VMs of somebody's cluster, and for no other target.
+fn safety(fields: &Fields<'_>, problems: &mut Problems) -> Result<(Option<Guard>, bool), Reported> {
+    match fields.node("target").and_then(target::named) {
+        Some("proxmox") => {
+            let guard = guard(fields, problems);
+            let canary = fields.optional("canary", &BOOLEAN, problems);
+            return Ok((Some(guard?), canary?.unwrap_or(true)));
+        }
+        Some("local") | None => {}
+        // Reported with the target.
+        Some(_) => return Err(Reported),
+    }
+    for name in ["guard", "canary"] {
+        if let Some(node) = fields.node(name) {
+            let allowed = "nothing, unless the plan says target: {provider: proxmox, …}";
+            return Err(problems.add(node.place, name, node.found(), allowed, None));
+        }
+    }
+    Ok((None, false))
+}
+
+fn guard(fields: &Fields<'_>, problems: &mut Problems) -> Result<Guard, Reported> {
+    let usual = Guard::default();
+    let Some(node) = fields.node("guard") else { return Ok(usual) };
+    let fields = Fields::of(node, "guard", &["min_free_percent", "ceph", "io_error", "quorum"], problems)?;
+    let min_free_percent = fields.optional("min_free_percent", &Decimal(limits::MIN_FREE_PERCENT), problems);
+    let [ceph, io_error, quorum] = ["ceph", "io_error", "quorum"].map(|name| fields.optional(name, &BOOLEAN, problems));
+    Ok(Guard {
+        min_free_percent: min_free_percent?.unwrap_or(usual.min_free_percent),
+        ceph: ceph?.unwrap_or(usual.ceph),
+        io_error: io_error?.unwrap_or(usual.io_error),
+        quorum: quorum?.unwrap_or(usual.quorum),
     })
 }
 
@@ -136,57 +175,6 @@ impl<T> Readable<T> {
     fn all(self) -> Result<Vec<T>, Reported> {
         self.complete.map(|()| self.read)
     }
-}
-
-fn target(fields: &Fields<'_>, problems: &mut Problems) -> Result<Target, Reported> {
-    let node = fields.required_node("target", "{provider: local}", problems)?;
-    let names = ["provider", "disk_dir", "isolation", "image", "throttle"];
-    let fields = Fields::of(node, "target", &names, problems)?;
-    let provider = fields.required("provider", &PROVIDERS, problems);
-    let disk_dir = fields.optional("disk_dir", &Text(1..=PATH_CHARS), problems);
-    let isolation = isolation(&fields, problems);
-    provider?;
-    Ok(Target::Local(LocalTarget { disk_dir: disk_dir?.map(PathBuf::from), isolation: isolation? }))
-}
-
-fn isolation(fields: &Fields<'_>, problems: &mut Problems) -> Result<Isolation, Reported> {
-    let vm = fields.optional("isolation", &ISOLATION, problems)?.unwrap_or(false);
-    let image = fields.optional("image", &Text(1..=PATH_CHARS), problems);
-    let throttle = throttles(fields, problems);
-    if vm {
-        return Ok(Isolation::Vm { image: image?.map(PathBuf::from), throttle: throttle? });
-    }
-    for name in ["image", "throttle"] {
-        if let Some(node) = fields.node(name) {
-            let allowed = "nothing, unless the plan says isolation: vm";
-            return Err(problems.add(node.place, &fields.path_of(name), node.found(), allowed, None));
-        }
-    }
-    Ok(Isolation::Process)
-}
-
-/// One group of limits for every disk, or a list of them.
-fn throttles(fields: &Fields<'_>, problems: &mut Problems) -> Result<Vec<Throttle>, Reported> {
-    let Some(node) = fields.node("throttle") else { return Ok(Vec::new()) };
-    let path = fields.path_of("throttle");
-    if let Kind::Sequence(_) = node.kind {
-        let nodes = items(node, &path, limits::THROTTLES, "groups of limits", problems)?;
-        let read = nodes.iter().enumerate().map(|(index, node)| throttle(node, &format!("{path}[{index}]"), problems));
-        return read.collect::<Vec<_>>().into_iter().collect();
-    }
-    Ok(vec![throttle(node, &path, problems)?])
-}
-
-fn throttle(node: &Node, path: &str, problems: &mut Problems) -> Result<Throttle, Reported> {
-    let fields = Fields::of(node, path, &["iops", "bytes_per_second"], problems)?;
-    let iops = fields.optional("iops", &WholeNumber(limits::THROTTLE_IOPS), problems);
-    let rate = Size { range: limits::THROTTLE_BYTES_PER_SECOND, step: 1 };
-    let bytes_per_second = fields.optional("bytes_per_second", &rate, problems);
-    let throttle = Throttle { iops: iops?, bytes_per_second: bytes_per_second? };
-    if throttle.iops.is_none() && throttle.bytes_per_second.is_none() {
-        return Err(problems.add(node.place, path, "no limit", "iops, bytes_per_second or both", None));
-    }
-    Ok(throttle)
 }
 
 fn workers(fields: &Fields<'_>, problems: &mut Problems) -> Result<Workers, Reported> {

@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use crate::decode::list;
 use crate::duration;
-use crate::model::{AccessPattern, Deploy, Initialise, OnWorkerLoss, Rate, RateIops, Target, TestPlan, Workload};
+use crate::model::{
+    AccessPattern, Deploy, Initialise, Isolation, OnWorkerLoss, Rate, RateIops, Target, TestPlan, Workload,
+};
+use crate::proxmox::{Addressing, Cluster, Guard, Nodes};
 use crate::schedule::{FillRateSource, FootprintSchedule, Schedule};
 use crate::size::approximate;
 
@@ -24,14 +27,12 @@ impl Schedule {
 }
 
 fn setting(plan: &TestPlan) -> Vec<(&'static str, String)> {
-    let Target::Local(local) = &plan.target;
-    let place = local.disk_dir.as_ref().map_or("the data directory".to_owned(), |dir| dir.display().to_string());
     let workers = &plan.workers;
     let memory = approximate(workers.memory_bytes);
     let seed = plan.seed.map_or("drawn for each run".to_owned(), |seed| seed.to_string());
-    vec![
-        ("Plan", plan.name.clone()),
-        ("Target", format!("local: processes on this machine, data disks are files in {place}")),
+    let mut rows = vec![("Plan", plan.name.clone())];
+    rows.extend(target(plan));
+    rows.extend([
         (
             "Workers",
             format!(
@@ -47,7 +48,63 @@ fn setting(plan: &TestPlan) -> Vec<(&'static str, String)> {
         ("Lost worker", worker_loss(plan.on_worker_loss).to_owned()),
         ("Seed", seed),
         ("Order", order(plan)),
+    ]);
+    rows
+}
+
+/// Where the workers run, and what keeps them from doing harm there.
+fn target(plan: &TestPlan) -> Vec<(&'static str, String)> {
+    let target = match &plan.target {
+        Target::Local(local) => {
+            let place =
+                local.disk_dir.as_ref().map_or("the data directory".to_owned(), |dir| dir.display().to_string());
+            let what = if local.isolation == Isolation::Process { "processes" } else { "VMs" };
+            return vec![("Target", format!("local: {what} on this machine, data disks are files in {place}"))];
+        }
+        Target::Proxmox(target) => target,
+    };
+    let cluster = match &target.cluster {
+        Cluster::Saved { connection } => format!("the cluster saved as {connection}"),
+        Cluster::Given { endpoint, token, .. } => format!("the cluster of {endpoint} (token {})", token.id),
+    };
+    let vlan = target.vlan.map_or(String::new(), |vlan| format!(", VLAN {vlan}"));
+    let pool = target.pool.as_ref().map_or(String::new(), |pool| format!(", pool {pool}"));
+    let addresses = match target.addressing {
+        Addressing::Dhcp => "addresses by DHCP".to_owned(),
+        Addressing::Static { first, prefix, gateway } => {
+            let gateway = gateway.map_or(String::new(), |gateway| format!(", gateway {gateway}"));
+            format!("addresses from {first}/{prefix} on{gateway}")
+        }
+    };
+    vec![
+        ("Target", format!("proxmox: VMs of {cluster}, {}{pool}", nodes(target.nodes.as_ref()))),
+        ("Storage", format!("{} under test, {} for the worker image", target.storage, target.iso_storage)),
+        ("Network", format!("{}{vlan}, {addresses}", target.bridge)),
+        ("Guard", plan.guard.map_or("none".to_owned(), guard)),
+        ("Canary", if plan.canary { "one worker a node first" } else { "none" }.to_owned()),
     ]
+}
+
+fn nodes(nodes: Option<&Nodes>) -> String {
+    match nodes {
+        None => "evenly on all nodes that are online".to_owned(),
+        Some(Nodes::Evenly(nodes)) => format!("evenly on {}", nodes.join(", ")),
+        Some(Nodes::Counts(counts)) => {
+            let each: Vec<String> = counts.iter().map(|(node, count)| format!("{count} on {node}")).collect();
+            each.join(", ")
+        }
+    }
+}
+
+fn guard(guard: Guard) -> String {
+    let Guard { min_free_percent, ceph, io_error, quorum } = guard;
+    let mut limits = Vec::new();
+    if min_free_percent > 0.0 {
+        limits.push(format!("the storage keeps {min_free_percent} % free"));
+    }
+    let named = [(ceph, "Ceph's health"), (io_error, "no VM of ours in io-error"), (quorum, "quorum")];
+    limits.extend(named.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned()));
+    if limits.is_empty() { "off".to_owned() } else { limits.join(", ") }
 }
 
 fn initialise(plan: &TestPlan) -> String {

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use analysis::case::Ending;
-use hypervisor::BoxFuture;
+use analysis::export::{HostLoad, StorageHealth};
+use hypervisor::{BoxFuture, HostSample};
 use jiff::{SignedDuration, Timestamp};
 use store::{
-    CaseId, CaseWindow, CaseWorker, NewCase, Refusal, RunState, StoreError, WorkerReady, WorkerResult, WorkerSample,
-    WorkerStart,
+    CaseId, CaseWindow, CaseWorker, NewCase, NewHostSample, Refusal, RunState, StoreError, WorkerReady, WorkerResult,
+    WorkerSample, WorkerStart,
 };
-use worker_protocol::{EngineReport, Finished, Load, Progress, Sample, Work};
+use worker_protocol::{EngineReport, Finished, Load, Sample, Work};
 
 use crate::deployment::Deployment;
 use crate::executor::Session;
 use crate::fleet::{OrchestratorClock, StartPlan};
-use crate::halt::Halt;
+use crate::halt::{Halt, Stop};
 use crate::ingest::{self, Bounds, Refused};
 use crate::job::{self, Job, JobEnd, JobReport, Limit, Observer};
 use crate::workload_spec::workload_spec;
@@ -49,8 +50,7 @@ pub(crate) async fn measure(
     let id = session.store.start_case(session.run, &new_case(session, deployment, case)).await?;
     let driven = drive(session, deployment, case, id).await;
     let ending = match &driven {
-        Ok(report) if report.cancelled => Ending::Cancelled,
-        Ok(_) => Ending::Ran,
+        Ok(report) => report.stopped.as_ref().map_or(Ending::Ran, Stop::ending),
         Err(Halt::Cancelled) => Ending::Cancelled,
         Err(Halt::Failed(why)) => Ending::Failed(why.clone()),
         Err(Halt::Store(_)) => return driven.map(|_| ()),
@@ -67,8 +67,8 @@ async fn conclude(
     case: &Case<'_>,
     report: JobReport,
 ) -> Result<(), Halt> {
-    if report.cancelled {
-        return Err(Halt::Cancelled);
+    if let Some(stop) = report.stopped {
+        return Err(stop.into());
     }
     let doing = format!("{}, {}", case.footprint.label, case.workload.name);
     for (worker, end) in &report.ends {
@@ -203,6 +203,27 @@ impl CaseObserver<'_, '_> {
     }
 }
 
+fn host_load(load: &hypervisor::HostLoad) -> HostLoad {
+    HostLoad {
+        host: load.host.clone(),
+        cpu_percent: load.cpu.map(|share| share * 100.0),
+        memory_used_bytes: load.memory_used_bytes,
+        memory_bytes: load.memory_bytes,
+        io_pressure_percent: load.io_pressure_percent,
+        io_wait_percent: load.io_wait.map(|share| share * 100.0),
+    }
+}
+
+fn storage_health(health: &hypervisor::StorageHealth) -> StorageHealth {
+    StorageHealth {
+        status: health.status.clone(),
+        checks: health.checks.clone(),
+        recovery_bytes_per_second: health.recovery_bytes_per_second,
+        displaced_percent: health.displaced * 100.0,
+        scrubbing: health.scrubbing,
+    }
+}
+
 /// The worker that sent two samples of one second, where that is the error.
 fn second_twice(error: &StoreError) -> Option<Refused> {
     match error {
@@ -256,8 +277,6 @@ impl Observer for CaseObserver<'_, '_> {
         ingest::check_finished(&self.bounds, worker, totals)
     }
 
-    fn progress(&mut self, _: &str, _: &Progress) {}
-
     fn ended<'b>(&'b mut self, worker: &'b str, end: &'b JobEnd) -> BoxFuture<'b, Result<(), Halt>> {
         Box::pin(async move {
             self.latest.remove(worker);
@@ -272,6 +291,14 @@ impl Observer for CaseObserver<'_, '_> {
                     Ok(self.session.store.add_worker_failure(self.id, worker, &why).await?)
                 }
             }
+        })
+    }
+
+    fn hosts<'b>(&'b mut self, sample: &'b HostSample) -> BoxFuture<'b, Result<(), Halt>> {
+        Box::pin(async move {
+            let (hosts, storage) = (sample.hosts.iter().map(host_load).collect(), sample.storage_health.as_ref());
+            let sample = NewHostSample { at: Timestamp::now(), hosts, storage: storage.map(storage_health) };
+            Ok(self.session.store.add_host_sample(self.id, &sample).await?)
         })
     }
 

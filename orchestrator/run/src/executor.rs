@@ -11,13 +11,15 @@ use store::{Level, NewRun, RunEnd, RunId, RunState, Store, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::deployment::{Deployment, Wanted};
+use crate::deployment::{Alike, Deployment, Patience, Wanted, fleet_name};
 use crate::fill::{NewBytes, Pass};
 use crate::fleet::Authority;
 use crate::halt::Halt;
+use crate::image::WorkerImage;
 use crate::journal::{self, RunJournal};
 use crate::tracker::Tracker;
-use crate::{Progress, case, environment, fill, seed};
+use crate::watch::WatchTimes;
+use crate::{Progress, canary, case, environment, fill, seed};
 
 /// Where a run takes place.
 pub struct Place<'a> {
@@ -26,8 +28,14 @@ pub struct Place<'a> {
     /// Where the orchestrator listens for workers, over TLS alone: an unspecified address means all of this machine's, port 0 any free
     /// port.
     pub worker_address: SocketAddr,
+    /// Where workers are told to dial, in turn, where that is not simply where the orchestrator listens: behind a translated address, or
+    /// on one network of many. Port 0 is the listener's. All addresses that it listens at where empty.
+    pub told: Vec<SocketAddr>,
     /// Whose certificate the workers pin.
     pub authority: Arc<Authority>,
+    /// The image that is made personal for each fleet and brought to the hosts; none where workers boot nothing, or the place makes
+    /// their images itself.
+    pub image: Option<WorkerImage>,
 }
 
 /// What to run.
@@ -37,6 +45,17 @@ pub struct Request {
     pub plan: plan::TestPlan,
     /// The plan as written.
     pub plan_yaml: String,
+    /// How it is carried out.
+    pub options: RunOptions,
+}
+
+/// How a run is carried out, beside what its plan says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunOptions {
+    /// One worker on each host in use goes through the whole chain before the others exist. Of use where workers are machines that boot.
+    pub canary: bool,
+    /// How often the place is looked at under load, and how long it may be silent.
+    pub watch: WatchTimes,
 }
 
 /// A run that could not be carried out, or not be recorded.
@@ -71,12 +90,29 @@ pub async fn execute(
     progress: watch::Sender<Progress>,
     cancel: CancellationToken,
 ) -> Result<RunId, RunError> {
+    let (run, run_seed) = begin(store, place, request, &request.plan).await?;
+    let schedule = plan::schedule(&request.plan, FillRate::assumed());
+    let tracker = Tracker::new(progress, run.to_string(), schedule.clone());
+    let (plan, options) = (&request.plan, request.options);
+    let mut session = Session { store, run, place, plan, options, run_seed, tracker, cancel, jobs: 0, cases: 0 };
+    let ended = session.run(&schedule).await;
+    session.conclude(ended).await?;
+    Ok(run)
+}
+
+/// Looks whether the place can take the plan, and records a run of it (under the name in `recorded`) with what was found.
+pub(crate) async fn begin(
+    store: &Store,
+    place: &Place<'_>,
+    request: &Request,
+    recorded: &plan::TestPlan,
+) -> Result<(RunId, u64), RunError> {
     let findings = preflight(place, &request.plan).await?;
     let run_seed = request.plan.seed.unwrap_or_else(seed::draw);
     let mut environment = environment::orchestrator();
     environment["place"] = place.hypervisor.describe().await;
     environment["seed"] = json!(run_seed);
-    let new = NewRun { plan: &request.plan, plan_yaml: &request.plan_yaml, environment: &environment, seed: run_seed };
+    let new = NewRun { plan: recorded, plan_yaml: &request.plan_yaml, environment: &environment, seed: run_seed };
     let run = store.create_run(&new).await?;
     for finding in &findings {
         let text = format!("{} ({})", finding.message, finding.remedy);
@@ -85,12 +121,7 @@ pub async fn execute(
             Severity::Warning | Severity::Blocker => store.add_run_warning(run, &text).await?,
         }
     }
-    let schedule = plan::schedule(&request.plan, FillRate::assumed());
-    let tracker = Tracker::new(progress, run.to_string(), schedule.clone());
-    let mut session = Session { store, run, place, plan: &request.plan, run_seed, tracker, cancel, jobs: 0, cases: 0 };
-    let ended = session.run(&schedule).await;
-    session.conclude(ended).await?;
-    Ok(run)
+    Ok((run, run_seed))
 }
 
 async fn preflight(place: &Place<'_>, plan: &plan::TestPlan) -> Result<Vec<Finding>, RunError> {
@@ -113,6 +144,7 @@ pub(crate) struct Session<'a> {
     pub(crate) run: RunId,
     place: &'a Place<'a>,
     pub(crate) plan: &'a plan::TestPlan,
+    options: RunOptions,
     pub(crate) run_seed: u64,
     pub(crate) tracker: Tracker,
     pub(crate) cancel: CancellationToken,
@@ -155,6 +187,9 @@ impl<'a> Session<'a> {
     }
 
     async fn walk(&mut self, schedule: &Schedule, standing: &mut Standing<'a>) -> Result<(), Halt> {
+        if self.options.canary {
+            self.canary().await?;
+        }
         for (index, step) in schedule.steps.iter().enumerate() {
             if self.cancel.is_cancelled() {
                 return Err(Halt::Cancelled);
@@ -213,8 +248,36 @@ impl<'a> Session<'a> {
 
     async fn deploy(&mut self, number: u32, disk_bytes: u64) -> Result<Deployment<'a>, Halt> {
         self.tracker.state(RunState::Provisioning.as_str(), "starting the workers");
-        let wanted = Wanted { plan: self.plan, disk_bytes, run_seed: self.run_seed, number };
-        Deployment::create(self.store, self.run, self.place, &wanted, &self.cancel).await
+        let workers = &self.plan.workers;
+        let hosts = self.place.hypervisor.place(workers.count).await?;
+        let alike = Alike { run: self.run, number, name: "worker", workers, disks: workers.disks, disk_bytes };
+        let wanted = Wanted {
+            fleet: fleet_name(self.run, number),
+            specs: alike.on(hosts),
+            run_seed: self.run_seed,
+            watch: self.options.watch,
+            patience: Patience::UntilFirst,
+        };
+        let say = |step: &str| self.tracker.state(RunState::Enrolling.as_str(), step);
+        let deployment = Deployment::create(self.store, self.run, self.place, wanted, &say, &self.cancel).await?;
+        deployment.record_workers().await?;
+        if let Some(arrivals) = deployment.arrivals() {
+            self.tracker.note(arrivals);
+        }
+        Ok(deployment)
+    }
+
+    async fn canary(&mut self) -> Result<(), Halt> {
+        let (canary, cancel) = (canary::Canary::of(self.plan, self.run_seed, self.options.watch), self.cancel.clone());
+        let say = |step: &str| self.tracker.state(RunState::Provisioning.as_str(), step);
+        let report = canary.fly(self.store, self.run, self.place, &say, &cancel).await?;
+        for line in report.lines() {
+            self.store.add_event(self.run, report.level(), &line).await?;
+        }
+        match report.failure() {
+            Some(why) => Err(Halt::Failed(why)),
+            None => Ok(()),
+        }
     }
 
     /// The largest region that a deployment serves.
@@ -294,10 +357,7 @@ impl<'a> Session<'a> {
 /// Destroys what the run's journal records as living or as possibly made; what had to be left alone becomes a warning of
 /// the run, and is answered.
 pub(crate) async fn destroy(store: &Store, run: RunId, hypervisor: &dyn Hypervisor) -> Result<Vec<String>, Halt> {
-    let mut rows = store.living_objects(run).await?;
-    rows.extend(store.open_intents(run).await?);
-    rows.sort_by_key(|row| row.id);
-    let recorded: Vec<_> = rows.into_iter().map(journal::entry).collect();
+    let recorded = journal::entries(store, run).await?;
     let left = hypervisor.destroy(&recorded, &RunJournal { store, run }).await?;
     let warnings: Vec<_> =
         left.into_iter().map(|left| format!("{} was left alone: {}", left.object, left.reason)).collect();

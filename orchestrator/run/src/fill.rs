@@ -5,13 +5,11 @@ use std::time::{Duration, Instant};
 
 use hypervisor::BoxFuture;
 use store::{DiskFill, NewFill, RunState};
-use worker_protocol::{EngineReport, Fill, Finished, Progress, Sample, Verify, Work};
+use worker_protocol::{Fill, Finished, Progress, Verify, Work};
 
 use crate::deployment::Deployment;
 use crate::executor::Session;
-use crate::fleet::StartPlan;
 use crate::halt::Halt;
-use crate::ingest::Refused;
 use crate::job::{self, Job, JobEnd, JobReport, Limit, Observer};
 use crate::tracker::Tracker;
 
@@ -92,8 +90,8 @@ async fn pass(
     let mut observer =
         FillObserver { tracker: &mut session.tracker, block_bytes, writes, done: BTreeMap::new(), last: None };
     let report = job::drive(deployment, job, &mut observer).await?;
-    if report.cancelled {
-        return Err(Halt::Cancelled);
+    if let Some(stop) = report.stopped {
+        return Err(stop.into());
     }
     conclude(session, deployment, bytes, report).await
 }
@@ -154,22 +152,6 @@ struct FillObserver<'a> {
 }
 
 impl Observer for FillObserver<'_> {
-    fn ready<'a>(&'a mut self, _: &'a str, _: &'a EngineReport) -> BoxFuture<'a, Result<(), Halt>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn started<'a>(&'a mut self, _: &'a StartPlan) -> BoxFuture<'a, Result<(), Halt>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn samples<'a>(&'a mut self, _: &'a [(String, Sample)]) -> BoxFuture<'a, Result<Vec<Refused>, Halt>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn check(&self, _: &str, _: &Finished) -> Result<(), String> {
-        Ok(())
-    }
-
     fn progress(&mut self, worker: &str, progress: &Progress) {
         self.done.insert(worker.to_owned(), (progress.bytes_done, progress.bytes_total));
     }

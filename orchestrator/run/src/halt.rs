@@ -1,5 +1,8 @@
 //! Why a run goes no further.
 
+use std::fmt;
+
+use analysis::case::Ending;
 use store::StoreError;
 
 /// What ends a run before its plan is through.
@@ -11,6 +14,38 @@ pub(crate) enum Halt {
     Failed(String),
     /// What was measured can no longer be kept.
     Store(StoreError),
+}
+
+/// Why a job was stopped before its end: what was measured up to then is kept, and the run ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Somebody asked for it.
+    Cancelled,
+    /// The load did harm, or nobody could tell whether it did; the guard's words.
+    Guard(String),
+}
+
+impl Stop {
+    /// What it means for a case.
+    pub(crate) fn ending(&self) -> Ending {
+        match self {
+            Self::Cancelled => Ending::Cancelled,
+            Self::Guard(why) => Ending::Failed(stopped_by_the_guard(why)),
+        }
+    }
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Cancelled => Self::Cancelled,
+            Stop::Guard(why) => Self::Failed(stopped_by_the_guard(&why)),
+        }
+    }
+}
+
+fn stopped_by_the_guard(why: &str) -> String {
+    format!("the load was stopped by the guard: {why}")
 }
 
 impl Halt {
@@ -25,6 +60,16 @@ impl Halt {
                 Self::Failed(format!("cancelled, but tearing down failed: {second}"))
             }
             (first, Self::Cancelled) => first,
+        }
+    }
+}
+
+impl fmt::Display for Halt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cancelled => f.write_str("cancelled by the user"),
+            Self::Failed(why) => f.write_str(why),
+            Self::Store(error) => error.fmt(f),
         }
     }
 }

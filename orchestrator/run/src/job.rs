@@ -3,15 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hypervisor::{BoxFuture, WorkerState};
+use hypervisor::{BoxFuture, HostSample};
+use store::Level;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use worker_protocol::{DiskAssignment, EngineReport, Failed, Finished, Prepare, Progress, Sample, Work};
 
 use crate::deployment::Deployment;
 use crate::fleet::{ClockOffset, FleetEvent, StartPlan};
-use crate::halt::Halt;
+use crate::halt::{Halt, Stop};
 use crate::ingest::Refused;
+use crate::watch::{MAX_NEWS, News, Watch};
 
 /// From Prepare to the last Ready: opening and registering takes milliseconds, but a busy hypervisor may take its time.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -23,7 +26,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 const START_RETRY: Duration = Duration::from_millis(250);
 /// From Stop to Finished: in-flight I/O is drained first.
 const STOP_GRACE: Duration = Duration::from_secs(20);
-/// Between two looks at the provider, and two ticks of the observer.
+/// Between two ticks of the observer.
 const TICK: Duration = Duration::from_secs(1);
 /// Events taken in one go, so that one transaction stores the samples of many workers.
 const MAX_BATCH: usize = 256;
@@ -71,28 +74,43 @@ pub(crate) enum JobEnd {
 #[derive(Debug, Default)]
 pub(crate) struct JobReport {
     pub(crate) ends: BTreeMap<String, JobEnd>,
-    /// It was cancelled before its end.
-    pub(crate) cancelled: bool,
+    /// Why it was stopped before its end, where it was.
+    pub(crate) stopped: Option<Stop>,
     /// The first worker whose part is not what was asked, and why; others may have been stopped because of it.
     pub(crate) first_loss: Option<(String, String)>,
 }
 
-/// Takes what a job reports. Whatever these methods return is committed: acknowledgements follow them.
+/// Takes what a job reports; by itself it takes no notice of anything. Whatever these methods return is committed: acknowledgements
+/// follow them.
 pub(crate) trait Observer: Send {
     /// The workers that are ready, and those that are not.
-    fn ready<'a>(&'a mut self, worker: &'a str, engine: &'a EngineReport) -> BoxFuture<'a, Result<(), Halt>>;
+    fn ready<'a>(&'a mut self, _worker: &'a str, _engine: &'a EngineReport) -> BoxFuture<'a, Result<(), Halt>> {
+        Box::pin(async { Ok(()) })
+    }
     /// The start was sent.
-    fn started<'a>(&'a mut self, start: &'a StartPlan) -> BoxFuture<'a, Result<(), Halt>>;
+    fn started<'a>(&'a mut self, _start: &'a StartPlan) -> BoxFuture<'a, Result<(), Halt>> {
+        Box::pin(async { Ok(()) })
+    }
     /// Samples of one tick. Answers the workers whose samples cannot be used: their part is over.
-    fn samples<'a>(&'a mut self, samples: &'a [(String, Sample)]) -> BoxFuture<'a, Result<Vec<Refused>, Halt>>;
+    fn samples<'a>(&'a mut self, _samples: &'a [(String, Sample)]) -> BoxFuture<'a, Result<Vec<Refused>, Halt>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
     /// Why a worker's totals cannot be used, if so: its part has failed then.
-    fn check(&self, worker: &str, totals: &Finished) -> Result<(), String>;
+    fn check(&self, _worker: &str, _totals: &Finished) -> Result<(), String> {
+        Ok(())
+    }
     /// A fill's or a read-back's progress.
-    fn progress(&mut self, worker: &str, progress: &Progress);
+    fn progress(&mut self, _worker: &str, _progress: &Progress) {}
     /// A worker's part is over.
-    fn ended<'a>(&'a mut self, worker: &'a str, end: &'a JobEnd) -> BoxFuture<'a, Result<(), Halt>>;
+    fn ended<'a>(&'a mut self, _worker: &'a str, _end: &'a JobEnd) -> BoxFuture<'a, Result<(), Halt>> {
+        Box::pin(async { Ok(()) })
+    }
+    /// The load of the hosts, where the work is a load.
+    fn hosts<'a>(&'a mut self, _sample: &'a HostSample) -> BoxFuture<'a, Result<(), Halt>> {
+        Box::pin(async { Ok(()) })
+    }
     /// Once a second.
-    fn tick(&mut self);
+    fn tick(&mut self) {}
 }
 
 /// Runs a job to its end on every worker. A worker that fails or is lost ends its own part only.
@@ -101,20 +119,23 @@ pub(crate) async fn drive(
     job: Job<'_>,
     observer: &mut dyn Observer,
 ) -> Result<JobReport, Halt> {
-    let mut drive = Drive::new(deployment, job, observer);
-    drive.prepare().await?;
-    drive
-        .until(READY_TIMEOUT, "get ready", |drive| drive.pending.iter().all(|worker| drive.ready.contains(worker)))
-        .await?;
-    drive.start().await?;
-    drive.finish().await?;
-    Ok(drive.report)
+    let (tell, news) = mpsc::channel(MAX_NEWS);
+    let samples_hosts = matches!(job.work, Work::Load(_));
+    let workers = deployment.alive().cloned().collect();
+    let watch = Watch::new(deployment.place.hypervisor, workers, deployment.watch, samples_hosts, tell);
+    let drive = Drive::new(deployment, job, observer, news);
+    tokio::select! {
+        report = drive.run() => report,
+        never = watch.run() => match never {},
+    }
 }
 
 struct Drive<'d, 'h, 'j> {
     deployment: &'d mut Deployment<'h>,
     job: Job<'j>,
     observer: &'d mut dyn Observer,
+    /// Of the looks at the place that go on beside the job.
+    news: mpsc::Receiver<News>,
     /// Workers whose part has not ended.
     pending: BTreeSet<String>,
     ready: BTreeSet<String>,
@@ -126,12 +147,18 @@ struct Drive<'d, 'h, 'j> {
 }
 
 impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
-    fn new(deployment: &'d mut Deployment<'h>, job: Job<'j>, observer: &'d mut dyn Observer) -> Self {
+    fn new(
+        deployment: &'d mut Deployment<'h>,
+        job: Job<'j>,
+        observer: &'d mut dyn Observer,
+        news: mpsc::Receiver<News>,
+    ) -> Self {
         let pending = job.workers.iter().map(|(worker, _)| worker.clone()).collect();
         Self {
             deployment,
             job,
             observer,
+            news,
             pending,
             ready: BTreeSet::new(),
             refused: BTreeSet::new(),
@@ -139,6 +166,15 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
             stopping: false,
             moved: Instant::now(),
         }
+    }
+
+    async fn run(mut self) -> Result<JobReport, Halt> {
+        self.prepare().await?;
+        let all_ready = |drive: &Self| drive.pending.iter().all(|worker| drive.ready.contains(worker));
+        self.until(READY_TIMEOUT, "get ready", all_ready).await?;
+        self.start().await?;
+        self.finish().await?;
+        Ok(self.report)
     }
 
     async fn prepare(&mut self) -> Result<(), Halt> {
@@ -156,8 +192,8 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
     async fn start(&mut self) -> Result<(), Halt> {
         let until = Instant::now() + START_TIMEOUT;
         loop {
-            if self.job.cancel.is_cancelled() && !self.report.cancelled {
-                self.cancel();
+            if self.job.cancel.is_cancelled() {
+                self.stop(Stop::Cancelled);
             }
             if self.stopping || self.pending.is_empty() {
                 return Ok(());
@@ -168,10 +204,7 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
                 Err(error) if Instant::now() >= until => {
                     return self.give_up(&format!("the workers could not be started together: {error}")).await;
                 }
-                Err(_) => {
-                    self.deployment.report_exits().await?;
-                    self.step(Instant::now() + START_RETRY).await?;
-                }
+                Err(_) => self.step(Instant::now() + START_RETRY).await?,
             }
         }
     }
@@ -220,7 +253,7 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
         Ok(())
     }
 
-    /// One batch of events, one tick, or a cancellation; not beyond `until`.
+    /// One batch of events, one piece of news, one tick, or a cancellation; not beyond `until`.
     async fn step(&mut self, until: Instant) -> Result<(), Halt> {
         let mut events = Vec::new();
         let wake = until.min(self.deployment.next_tick(TICK));
@@ -231,19 +264,40 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
                 }
                 self.take(events).await?;
             }
-            () = self.job.cancel.cancelled(), if !self.report.cancelled => self.cancel(),
+            Some(news) = self.news.recv() => self.take_news(news).await?,
+            () = self.job.cancel.cancelled(), if self.report.stopped.is_none() => self.stop(Stop::Cancelled),
             () = tokio::time::sleep_until(wake) => {}
         }
         if self.deployment.tick_is_due(TICK) {
-            self.deployment.report_exits().await?;
             self.observer.tick();
         }
         Ok(())
     }
 
-    fn cancel(&mut self) {
-        self.report.cancelled = true;
-        self.stop_all();
+    async fn take_news(&mut self, news: News) -> Result<(), Halt> {
+        match news {
+            News::Ended { worker, why } => {
+                // The fleet says what that means for the worker.
+                let _ = self.deployment.fleet.worker_exited(&worker, why).await;
+                Ok(())
+            }
+            News::Moved { worker, host } => self.deployment.note_moved(&worker, &host).await,
+            News::Watch(text) => self.deployment.event(Level::Warning, &text).await,
+            News::Hosts(sample) => self.observer.hosts(&sample).await,
+            News::Harm(why) => {
+                self.deployment.event(Level::Error, &format!("the load is stopped by the guard: {why}")).await?;
+                self.stop(Stop::Guard(why));
+                Ok(())
+            }
+        }
+    }
+
+    /// Stops the whole job; the first reason stays.
+    fn stop(&mut self, why: Stop) {
+        if self.report.stopped.is_none() {
+            self.report.stopped = Some(why);
+            self.stop_all();
+        }
     }
 
     fn stop_all(&mut self) {
@@ -350,14 +404,5 @@ pub(crate) fn shortfall(end: &JobEnd) -> Option<String> {
             None => failed.error.clone(),
         }),
         JobEnd::Lost(why) => Some(why.clone()),
-    }
-}
-
-/// What the provider says of a worker that should run.
-pub(crate) fn exit_reason(state: WorkerState) -> Option<String> {
-    match state {
-        WorkerState::Running => None,
-        WorkerState::Ended(why) => Some(why),
-        WorkerState::Unknown => Some("the provider knows nothing of it".into()),
     }
 }

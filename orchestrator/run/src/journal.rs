@@ -41,8 +41,13 @@ fn journal_error(error: store::StoreError) -> JournalError {
     JournalError(error.to_string())
 }
 
+/// All of a run's journal, in order, as the provider wrote it: those of calls that failed, too, since they may have left something.
+pub(crate) async fn entries(store: &Store, run: RunId) -> Result<Vec<hypervisor::JournalEntry>, store::StoreError> {
+    Ok(store.journal_entries(run).await?.into_iter().map(entry).collect())
+}
+
 /// A stored row as the provider wrote it.
-pub(crate) fn entry(row: store::JournalEntry) -> hypervisor::JournalEntry {
+fn entry(row: store::JournalEntry) -> hypervisor::JournalEntry {
     let effect = match row.effect {
         store::Effect::Create => hypervisor::Effect::Create,
         store::Effect::Change => hypervisor::Effect::Change,

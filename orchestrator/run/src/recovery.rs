@@ -6,6 +6,7 @@ use store::{Level, RunEnd, RunId, RunState, Store};
 
 use crate::executor::{RunError, destroy};
 use crate::halt::Halt;
+use crate::journal::{self, RunJournal};
 
 /// A run of an earlier orchestrator that was ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,11 +17,12 @@ pub struct Recovered {
     pub left: Vec<String>,
 }
 
-/// Ends the unfinished runs of earlier orchestrators as failed and destroys what their journals record. Call it once at the start, with
+/// Ends the unfinished runs of earlier orchestrators as failed and destroys what their journals record, once what was under way when
+/// they ended is over; what does not agree with its record is left and answered. Call it once at the start, with
 /// the data directory locked. `place_of` answers where a run took place, which need not be where the next one will, or why that place
 /// cannot be reached.
 ///
-/// Workers of local runs have ended with their orchestrator, so a run cannot be taken up again; what it measured stays.
+/// A run is not taken up again; what it measured stays.
 ///
 /// # Errors
 /// [`RunError`] where the store or the provider fails; the runs that were not reached stay as they are.
@@ -30,11 +32,11 @@ where
 {
     let mut ended = Vec::new();
     for run in store.unfinished_runs().await? {
-        let (run, planned_cases) = (run.id, run.cases);
+        let (run, planned_cases) = (run.id, run.planned_cases);
         let reason = "the orchestrator ended before the run did".to_owned();
         end_running_cases(store, run, &reason).await?;
         let destroyed = match place_of(run).await {
-            Ok(place) => destroy(store, run, &*place).await,
+            Ok(place) => tear_down(store, run, &*place).await,
             Err(why) => Err(Halt::Failed(why)),
         };
         let (reason, left) = match destroyed {
@@ -62,4 +64,16 @@ async fn end_running_cases(store: &Store, run: RunId, reason: &str) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Waits for what was under way, then removes what is recorded.
+async fn tear_down(store: &Store, run: RunId, place: &dyn Hypervisor) -> Result<Vec<String>, Halt> {
+    let recorded = journal::entries(store, run).await?;
+    let there = place.recover(&recorded, &RunJournal { store, run }).await?;
+    if !there.is_empty() {
+        let names: Vec<&str> = there.iter().map(|worker| worker.spec.name.as_str()).collect();
+        let text = format!("after the orchestrator's end these workers were still there: {}", names.join(", "));
+        store.add_event(run, Level::Info, &text).await?;
+    }
+    destroy(store, run, place).await
 }

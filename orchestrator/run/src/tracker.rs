@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plan::{FillRate, Schedule};
+use plan::{FillRate, Schedule, StepKind};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -35,11 +35,30 @@ impl Tracker {
         });
     }
 
+    /// Something that a person should be told once.
+    pub(crate) fn note(&self, note: String) {
+        self.sender.send_modify(|progress| progress.notes.push(note));
+    }
+
     /// The next step of the schedule begins.
     pub(crate) fn begin_step(&mut self, index: usize) {
         self.done = plan::Progress { steps_done: index, measured: self.done.measured, ..plan::Progress::default() };
         self.step_began = Instant::now();
+        let fill_bytes = self.fill_bytes();
+        self.sender.send_modify(|progress| {
+            progress.step_index = index;
+            progress.fill_bytes = fill_bytes;
+            progress.filled_bytes = fill_bytes.map(|_| 0);
+        });
         self.advance(0.0, None);
+    }
+
+    /// Bytes of the fill under way; none in any other step.
+    fn fill_bytes(&self) -> Option<u64> {
+        match self.schedule.steps.get(self.done.steps_done)?.kind {
+            StepKind::Fill { bytes, .. } => Some(bytes),
+            _ => None,
+        }
     }
 
     /// The case of the step under way, from 1.
@@ -50,6 +69,7 @@ impl Tracker {
     /// A fill has written this many bytes of all disks.
     pub(crate) fn filled(&mut self, bytes: u64) {
         self.done.fill_bytes_done = bytes;
+        self.sender.send_modify(|progress| progress.filled_bytes = progress.fill_bytes.map(|all| bytes.min(all)));
     }
 
     /// A fill has ended: later ones are estimated from it.
@@ -82,8 +102,6 @@ fn as_f64(seconds: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use plan::StepKind;
-
     use super::*;
 
     const PLAN: &str = "name: x\ntarget: {provider: local}\nworkers: {count: 1, disks: 1}\nfootprints: [25GB, 100GB]\n\
@@ -100,6 +118,9 @@ mod tests {
         let mut tracker = Tracker::new(sender, "r".into(), schedule);
 
         tracker.begin_step(fills[0]);
+        tracker.filled(5_000_000);
+        assert_eq!(receiver.borrow().filled_bytes, Some(5_000_000));
+        assert!(receiver.borrow().fill_bytes.unwrap() > 24_000_000_000, "all that this fill writes");
         let before = receiver.borrow().seconds_left.unwrap();
         // A quarter of the assumed throughput.
         tracker.measured_fill(25_000_000_000, Duration::from_secs(200));
@@ -108,6 +129,7 @@ mod tests {
         assert!(progress.seconds_left.unwrap() > 75e9 / 125e6, "three quarters are left to fill: {progress:?}");
         assert!(progress.seconds_left.unwrap() > before, "slower than assumed: {before} s, then {progress:?}");
         assert!(progress.fraction > 0.2 && progress.fraction < 0.3, "{progress:?}");
+        assert_eq!((progress.step_index, progress.fill_bytes), (fills[0] + 1, None), "a read-back is no fill");
 
         tracker.advance(0.5, Some((10.0, 1.0)));
         tracker.state("sampling", "x");

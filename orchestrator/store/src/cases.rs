@@ -8,7 +8,7 @@ use worker_protocol::{DiskFinished, Finished, OpTotals, Ops, Phase};
 use crate::error::Fault;
 use crate::rows::{Scalars, int, json, phase_word, time_text};
 use crate::runs::one_row;
-use crate::{CaseId, CaseWindow, NewCase, RunId, Store, StoreError, WorkerReady, WorkerResult, sql};
+use crate::{CaseId, CaseWindow, NewCase, NewHostSample, RunId, Store, StoreError, WorkerReady, WorkerResult, sql};
 
 impl Store {
     /// Records a case that is about to be prepared, with the workers that it is given to.
@@ -110,6 +110,26 @@ impl Store {
             one_row(update.execute(&mut *writer).await?, || absent_worker(case, worker))
         };
         self.named("recording a worker's failure", stored.await)
+    }
+
+    /// Records hosts and storage as they were at one moment of a case.
+    ///
+    /// # Errors
+    /// [`StoreError`] where there is no such case, or it cannot be committed.
+    pub async fn add_host_sample(&self, case: CaseId, sample: &NewHostSample) -> Result<(), StoreError> {
+        let stored = async {
+            let storage = sample.storage.as_ref().map(|storage| json(storage, "the storage's health")).transpose()?;
+            let mut writer = self.writer().await?;
+            sqlx::query(sql::INSERT_HOST_SAMPLE)
+                .bind(case.0)
+                .bind(time_text(sample.at))
+                .bind(json(&sample.hosts, "the hosts' load")?)
+                .bind(storage)
+                .execute(&mut *writer)
+                .await?;
+            Ok(())
+        };
+        self.named("storing the hosts' load", stored.await)
     }
 
     /// Records a worker's Finished with the totals and histograms of its disks. A Finished that is sent again changes nothing.

@@ -144,6 +144,9 @@ pub enum Refusal {
         /// The runs that begin so.
         candidates: Vec<String>,
     },
+    /// No more profiles can be kept.
+    #[error("there are {} own profiles already, and no more can be kept: delete one first", crate::MAX_PROFILES)]
+    TooManyProfiles,
     /// There is no such row.
     #[error("there is no {what} {key}")]
     Absent {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use analysis::case::{CaseFigures, CaseState, Ending};
-use analysis::export::{Case, Event, Export, FORMAT, Fill, Run, Second, SecondOp};
+use analysis::export::{Case, Event, Export, FORMAT, Fill, HostSample, Run, Second, SecondOp};
 use serde_json::{Value, json};
 use sqlx::{Connection, FromRow, SqliteConnection};
 use worker_protocol::Phase;
@@ -14,6 +14,13 @@ use crate::rows::{from_json, from_json_opt, phase, time, time_opt};
 use crate::workload::Workload;
 use crate::{CaseId, RunId, RunState, Store, StoreError, sql};
 
+/// How much of a run is read.
+#[derive(Debug, Clone, Copy)]
+enum Detail {
+    Seconds,
+    Figures,
+}
+
 impl Store {
     /// All of a run as the export's contract has it, from one snapshot. A case that goes on is evaluated as far as it is stored, which
     /// takes about 0.25 ms a worker and second.
@@ -21,17 +28,25 @@ impl Store {
     /// # Errors
     /// [`StoreError`] where there is no such run, or it cannot be read.
     pub async fn load_export(&self, run: RunId) -> Result<Export, StoreError> {
-        self.named("reading a run", self.try_load_export(run).await)
+        self.named("reading a run", self.try_load_export(run, Detail::Seconds).await)
     }
 
-    async fn try_load_export(&self, run: RunId) -> Result<Export, Fault> {
+    /// [`Store::load_export`] without the series by second of cases that have ended, which are most of a long run.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn load_figures(&self, run: RunId) -> Result<Export, StoreError> {
+        self.named("reading a run's figures", self.try_load_export(run, Detail::Figures).await)
+    }
+
+    async fn try_load_export(&self, run: RunId, detail: Detail) -> Result<Export, Fault> {
         let mut connection = self.inner.readers.acquire().await?;
         let mut snapshot = connection.begin().await?;
         let row: Option<RunRow> =
             sqlx::query_as(sql::EXPORT_RUN).bind(run.to_string()).fetch_optional(&mut *snapshot).await?;
         let row = row.ok_or_else(|| Fault::absent("run", run))?;
         let ended = RunState::parse(&row.state)?.is_final();
-        let cases = cases(&mut snapshot, run, ended).await?;
+        let cases = cases(&mut snapshot, run, ended, detail).await?;
         let run = row.into_run(&mut snapshot, run).await?;
         snapshot.rollback().await?;
         Ok(Export { format: FORMAT.into(), run, cases })
@@ -106,15 +121,21 @@ async fn transitions(connection: &mut SqliteConnection, run: RunId) -> Result<Va
     Ok(rows.into_iter().map(|(state, at)| json!({ "state": state, "at": at })).collect())
 }
 
-async fn cases(connection: &mut SqliteConnection, run: RunId, run_ended: bool) -> Result<Vec<Case>, Fault> {
+async fn cases(
+    connection: &mut SqliteConnection,
+    run: RunId,
+    run_ended: bool,
+    detail: Detail,
+) -> Result<Vec<Case>, Fault> {
     let fills = fills(connection, run).await?;
     let rows: Vec<CaseRow> =
         sqlx::query_as(sql::EXPORT_CASES).bind(run.to_string()).fetch_all(&mut *connection).await?;
     let mut cases = Vec::with_capacity(rows.len());
     for row in rows {
         let fill = fills.get(&row.footprint_bytes).cloned();
-        let outcome = row.outcome(connection, run_ended).await?;
-        cases.push(row.into_case(fill, outcome)?);
+        let outcome = row.outcome(connection, run_ended, detail).await?;
+        let hosts = row.host_samples(connection).await?;
+        cases.push(row.into_case(fill, outcome, hosts)?);
     }
     Ok(cases)
 }
@@ -145,6 +166,7 @@ struct CaseRow {
     effective_bytes: u64,
     workload_json: String,
     started: Option<String>,
+    t0: Option<String>,
     t1: Option<String>,
     state: String,
     reason: Option<String>,
@@ -163,16 +185,29 @@ struct CaseOutcome {
 }
 
 impl CaseRow {
-    async fn outcome(&self, connection: &mut SqliteConnection, run_ended: bool) -> Result<CaseOutcome, Fault> {
+    async fn outcome(
+        &self,
+        connection: &mut SqliteConnection,
+        run_ended: bool,
+        detail: Detail,
+    ) -> Result<CaseOutcome, Fault> {
         let figures = from_json_opt(self.figures_json.as_deref(), "cases.figures_json")?;
         match figures {
-            Some(figures) => self.stored(connection, figures).await,
+            Some(figures) => self.stored(connection, figures, detail).await,
             None => self.evaluated(connection, run_ended).await,
         }
     }
 
-    async fn stored(&self, connection: &mut SqliteConnection, figures: CaseFigures) -> Result<CaseOutcome, Fault> {
-        let (precondition_seconds, seconds) = cluster_seconds(connection, CaseId(self.id)).await?;
+    async fn stored(
+        &self,
+        connection: &mut SqliteConnection,
+        figures: CaseFigures,
+        detail: Detail,
+    ) -> Result<CaseOutcome, Fault> {
+        let (precondition_seconds, seconds) = match detail {
+            Detail::Seconds => cluster_seconds(connection, CaseId(self.id)).await?,
+            Detail::Figures => (Vec::new(), Vec::new()),
+        };
         Ok(CaseOutcome {
             state: self.state.clone(),
             reason: self.reason.clone(),
@@ -197,7 +232,22 @@ impl CaseRow {
         })
     }
 
-    fn into_case(self, fill: Option<Fill>, outcome: CaseOutcome) -> Result<Case, Fault> {
+    /// Those of a case that has a window; before its start there is no load that they could explain.
+    async fn host_samples(&self, connection: &mut SqliteConnection) -> Result<Vec<HostSample>, Fault> {
+        let Some(t0) = time_opt(self.t0.as_deref(), "cases.t0")? else { return Ok(Vec::new()) };
+        let rows: Vec<(String, String, Option<String>)> =
+            sqlx::query_as(sql::EXPORT_HOST_SAMPLES).bind(self.id).fetch_all(connection).await?;
+        let sample = |(at, hosts, storage): (String, String, Option<String>)| {
+            Ok(HostSample {
+                t: time(&at, "host_samples.at")?.duration_since(t0).as_secs_f64(),
+                hosts: from_json(&hosts, "host_samples.hosts_json")?,
+                storage: from_json_opt(storage.as_deref(), "host_samples.storage_json")?,
+            })
+        };
+        rows.into_iter().map(sample).collect()
+    }
+
+    fn into_case(self, fill: Option<Fill>, outcome: CaseOutcome, hosts: Vec<HostSample>) -> Result<Case, Fault> {
         let workload = Workload::of(&self.workload_json)?;
         let options = Some(workload.options());
         let figures = outcome.figures;
@@ -232,6 +282,7 @@ impl CaseRow {
             steady_state: figures.steady_state,
             per_worker: figures.per_worker,
             per_disk: figures.per_disk,
+            hosts,
             warnings: outcome.warnings,
         })
     }
@@ -291,7 +342,10 @@ fn second_op(figures: [Option<f64>; 6]) -> Option<SecondOp> {
 }
 
 /// The cluster's seconds of preconditioning and of the window.
-async fn cluster_seconds(connection: &mut SqliteConnection, case: CaseId) -> Result<(Vec<Second>, Vec<Second>), Fault> {
+pub(crate) async fn cluster_seconds(
+    connection: &mut SqliteConnection,
+    case: CaseId,
+) -> Result<(Vec<Second>, Vec<Second>), Fault> {
     let rows: Vec<SecondRow> = sqlx::query_as(sql::EXPORT_CLUSTER_SECONDS).bind(case.0).fetch_all(connection).await?;
     let (mut precondition, mut sample) = (Vec::new(), Vec::new());
     for row in rows {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use analysis::export::{HostLoad, StorageHealth};
 use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
@@ -342,6 +343,17 @@ pub struct WorkerSample<'a> {
     pub sample: &'a Sample,
 }
 
+/// Hosts and storage as they were during a case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewHostSample {
+    /// When.
+    pub at: Timestamp,
+    /// Hosts in use, by name.
+    pub hosts: Vec<HostLoad>,
+    /// Health of the storage cluster, where there is one that answers.
+    pub storage: Option<StorageHealth>,
+}
+
 /// A worker as it enrolled.
 #[derive(Debug, Clone, Copy)]
 pub struct NewWorker<'a> {
@@ -394,6 +406,8 @@ pub struct RunSummary {
     pub cases: u32,
     /// Cases that are complete.
     pub complete_cases: u32,
+    /// Cases that the plan asks for.
+    pub planned_cases: u32,
 }
 
 /// A case in a list.

@@ -59,6 +59,21 @@ impl Store {
         self.named("reading a run", read.await)
     }
 
+    /// What reproduces a run, by name, as it was recorded.
+    ///
+    /// # Errors
+    /// [`StoreError`] where there is no such run, or it cannot be read.
+    pub async fn environment(&self, run: RunId) -> Result<serde_json::Value, StoreError> {
+        let read = async {
+            let text: Option<String> = sqlx::query_scalar(sql::SELECT_ENVIRONMENT)
+                .bind(run.to_string())
+                .fetch_optional(&self.inner.readers)
+                .await?;
+            from_json(&text.ok_or_else(|| Fault::absent("run", run))?, "the environment")
+        };
+        self.named("reading the environment", read.await)
+    }
+
     /// Runs that an orchestrator left without an end, oldest first: what recovery starts from.
     ///
     /// # Errors
@@ -119,6 +134,14 @@ impl Store {
     /// [`StoreError`] where they cannot be read.
     pub async fn open_intents(&self, run: RunId) -> Result<Vec<JournalEntry>, StoreError> {
         self.named("reading the journal", self.journal(sql::OPEN_INTENTS, run).await)
+    }
+
+    /// All journalled calls of a run, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`] where they cannot be read.
+    pub async fn journal_entries(&self, run: RunId) -> Result<Vec<JournalEntry>, StoreError> {
+        self.named("reading the journal", self.journal(sql::ALL_INTENTS, run).await)
     }
 
     /// Creations of a run that had their effect and whose object was not destroyed since, in order.
@@ -188,6 +211,8 @@ struct RunRow {
     note: String,
     cases: u32,
     complete_cases: u32,
+    /// None in a plan without lists of footprints and workloads.
+    planned_cases: Option<u32>,
 }
 
 impl RunRow {
@@ -203,6 +228,7 @@ impl RunRow {
             note: self.note,
             cases: self.cases,
             complete_cases: self.complete_cases,
+            planned_cases: self.planned_cases.unwrap_or(self.cases),
         })
     }
 }

@@ -23,6 +23,7 @@ statements! {
     UPDATE_RUN_STATE = "UPDATE runs SET state = ?2 WHERE id = ?1";
     INSERT_TRANSITION = "INSERT INTO run_transitions (run_id, state, at) VALUES (?1, ?2, ?3)";
     UPDATE_RUN_END = "UPDATE runs SET finished = ?2, complete = ?3, reason = ?4 WHERE id = ?1";
+    SELECT_ENVIRONMENT = "SELECT environment_json FROM runs WHERE id = ?1";
     UPDATE_ENVIRONMENT = "UPDATE runs SET environment_json = ?2 WHERE id = ?1";
     APPEND_RUN_WARNING = "UPDATE runs SET warnings_json = json_insert(warnings_json, '$[#]', ?2) WHERE id = ?1 \
         AND NOT EXISTS (SELECT 1 FROM json_each(warnings_json) WHERE value = ?2)";
@@ -41,6 +42,9 @@ statements! {
         FROM journal AS made WHERE run_id = ?1 AND effect = 'create' AND succeeded = 1 AND NOT EXISTS ( \
             SELECT 1 FROM journal AS gone WHERE gone.run_id = made.run_id AND gone.effect = 'destroy' \
             AND gone.succeeded = 1 AND gone.object = made.object AND gone.id > made.id) ORDER BY id";
+
+    ALL_INTENTS = "SELECT id, run_id, kind, effect, object, intent_json, created_at, task_json, succeeded, outcome_json \
+        FROM journal WHERE run_id = ?1 ORDER BY id";
 
     INSERT_WORKER = "INSERT INTO workers (run_id, name, uuid, hello_json) VALUES (?1, ?2, ?3, ?4) \
         ON CONFLICT (run_id, name) DO UPDATE SET uuid = excluded.uuid, hello_json = excluded.hello_json";
@@ -70,6 +74,9 @@ statements! {
         pacing_json, stalls_json, errors_json, flushes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     INSERT_TOTALS = "INSERT INTO case_totals (case_id, case_disk_id, timing, op, count, bytes, errors, sum_ns, min_ns, max_ns, \
         over_range, histogram) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+
+    INSERT_HOST_SAMPLE = "INSERT INTO host_samples (case_id, at, hosts_json, storage_json) VALUES (?1, ?2, ?3, ?4)";
+    EXPORT_HOST_SAMPLES = "SELECT at, hosts_json, storage_json FROM host_samples WHERE case_id = ?1 ORDER BY id";
 
     SELECT_CASE_STATE = "SELECT state FROM cases WHERE id = ?1";
     INSERT_WORKER_SECOND = "INSERT INTO worker_seconds (case_id, worker, number, phase, second, whole, \
@@ -117,7 +124,8 @@ statements! {
     #[doc = "Optional: ?2 only ids before it, ?3 a part of name or note, ?4 a state as `RunFilter` has them."]
     LIST_RUNS = "SELECT id, name, state, complete, reason, started, finished, note, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
-        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases \
+        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, \
+        json_array_length(plan_json, '$.footprints') * json_array_length(plan_json, '$.workloads') AS planned_cases \
         FROM runs WHERE deleted IS NULL AND (?2 IS NULL OR id < ?2) \
         AND (?3 IS NULL OR instr(lower(name), lower(?3)) > 0 OR instr(lower(note), lower(?3)) > 0) \
         AND (?4 IS NULL OR ?4 = CASE WHEN state IN ('failed', 'cancelled') THEN state WHEN state <> 'done' THEN 'going-on' \
@@ -125,11 +133,13 @@ statements! {
         ORDER BY id DESC LIMIT ?1";
     UNFINISHED_RUNS = "SELECT id, name, state, complete, reason, started, finished, note, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
-        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases \
+        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, \
+        json_array_length(plan_json, '$.footprints') * json_array_length(plan_json, '$.workloads') AS planned_cases \
         FROM runs WHERE state NOT IN ('done', 'failed', 'cancelled') ORDER BY id";
     SELECT_RUN_SUMMARY = "SELECT id, name, state, complete, reason, started, finished, note, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
-        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases \
+        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, \
+        json_array_length(plan_json, '$.footprints') * json_array_length(plan_json, '$.workloads') AS planned_cases \
         FROM runs WHERE id = ?1 AND deleted IS NULL";
     LATEST_RUN = "SELECT id FROM runs WHERE deleted IS NULL ORDER BY id DESC LIMIT 1";
     #[doc = "Ids that begin with ?1; ?2 is the first text after all of those."]
@@ -144,7 +154,20 @@ statements! {
         coalesce(sum(f.verified_blocks), 0) AS verified_blocks FROM fill_times AS t LEFT JOIN fills AS f \
         ON f.run_id = t.run_id AND f.footprint_bytes = t.footprint_bytes WHERE t.run_id = ?1 GROUP BY t.footprint_bytes, t.seconds";
     EXPORT_CASES = "SELECT id, ordinal, footprint, footprint_bytes, region_bytes, effective_bytes, workload_json, \
-        expected_workers, started, t1, state, reason, warnings_json, figures_json FROM cases WHERE run_id = ?1 ORDER BY ordinal";
+        expected_workers, started, t0, t1, state, reason, warnings_json, figures_json FROM cases WHERE run_id = ?1 ORDER BY ordinal";
+    EVENTS_AFTER = "SELECT id, at, level, message FROM events WHERE run_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
+    #[doc = "The case that was started last."]
+    LIVE_CASE = "SELECT id, ordinal, started, precondition_seconds, sample_seconds FROM cases WHERE run_id = ?1 \
+        ORDER BY ordinal DESC LIMIT 1";
+    LIVE_CASE_WORKERS = "SELECT worker, disks_json, failure IS NOT NULL OR finished_complete IS NOT NULL AS ended \
+        FROM case_workers WHERE case_id = ?1 ORDER BY ordinal";
+
+    LIST_PROFILES = "SELECT name, yaml, changed FROM profiles ORDER BY name";
+    PUT_PROFILE = "INSERT INTO profiles (name, yaml, changed) VALUES (?1, ?2, ?3) \
+        ON CONFLICT (name) DO UPDATE SET yaml = excluded.yaml, changed = excluded.changed";
+    DELETE_PROFILE = "DELETE FROM profiles WHERE name = ?1";
+    COUNT_PROFILES = "SELECT count(*) FROM profiles WHERE name <> ?1";
+
     EXPORT_CLUSTER_SECONDS = "SELECT phase, second, read_iops, read_mib_per_s, read_mean_us, read_p50_us, read_p99_us, read_max_us, \
         write_iops, write_mib_per_s, write_mean_us, write_p50_us, write_p99_us, write_max_us \
         FROM cluster_seconds WHERE case_id = ?1 ORDER BY phase, second";

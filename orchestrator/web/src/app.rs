@@ -10,6 +10,7 @@ use crate::Error;
 use crate::auth::{self, Cookies, Limiter, Passwords, Secret};
 use crate::frame::Flashes;
 use crate::hosts::AllowedHosts;
+use crate::live::Workshop;
 use crate::source::RunSource;
 
 /// Failed logins from one address: this many at once, then one each interval.
@@ -41,7 +42,9 @@ struct Inner {
 pub struct Parts {
     /// The runs that are shown.
     pub runs: Arc<dyn RunSource>,
-    /// Users, sessions and tokens.
+    /// Starts and stops runs, and knows the one under way.
+    pub workshop: Arc<dyn Workshop>,
+    /// Users, sessions, tokens and own profiles.
     pub store: Store,
     /// The names that are answered to.
     pub hosts: AllowedHosts,
@@ -123,6 +126,10 @@ impl App {
 
     pub(crate) fn runs(&self) -> &dyn RunSource {
         self.inner.parts.runs.as_ref()
+    }
+
+    pub(crate) fn workshop(&self) -> &dyn Workshop {
+        self.inner.parts.workshop.as_ref()
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -17,8 +17,11 @@ use crate::static_files;
 use crate::visitor::Visitor;
 
 /// The navigation: path, label, whose it is. A path that the page's begins with is the current one.
-const NAVIGATION: [(&str, &str, Access); 4] = [
+const NAVIGATION: [(&str, &str, Access); 7] = [
     ("/", "Runs", Access::Viewer),
+    ("/new", "New test", Access::Admin),
+    ("/profiles", "Profiles", Access::Viewer),
+    ("/compare", "Compare", Access::Viewer),
     ("/users", "Users", Access::Admin),
     ("/tokens", "API tokens", Access::Viewer),
     ("/account", "Account", Access::Viewer),

@@ -9,13 +9,16 @@ mod api;
 mod app;
 mod assets;
 mod auth;
+mod compare;
 mod export;
 mod format;
 mod frame;
 mod guard;
 mod hosts;
 mod listener;
+mod live;
 mod pages;
+mod plans;
 mod problem;
 mod report;
 mod routes;
@@ -29,6 +32,9 @@ pub use app::{App, Parts};
 pub use export::{CSV_COLUMNS, cases_csv, export_json};
 pub use hosts::AllowedHosts;
 pub use listener::{CONNECTION_LIMIT, HEADER_PATIENCE, serve};
+pub use live::{
+    Beat, CaseSecond, DiskBeat, Finding, Hub, Layout, LiveEnd, LiveProgress, Onlooker, StartError, Workshop,
+};
 pub use report::report_html;
 pub use routes::{Access, Route};
 pub use server::{description, router, routes};

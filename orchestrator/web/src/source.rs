@@ -22,6 +22,11 @@ pub trait RunSource: Send + Sync + 'static {
     /// A run with all that was measured; none where there is no such run.
     fn load_export(&self, id: Uuid) -> Answer<'_, Option<Export>>;
 
+    /// The same without the series by second, which are most of a long run.
+    fn load_figures(&self, id: Uuid) -> Answer<'_, Option<Export>> {
+        self.load_export(id)
+    }
+
     /// One run of the list; none where there is no such run.
     fn summary(&self, id: Uuid) -> Answer<'_, Option<RunSummary>>;
 

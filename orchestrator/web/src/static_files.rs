@@ -21,12 +21,15 @@ struct Asset {
 }
 
 /// All of them.
-static ASSETS: [Asset; 6] = [
+static ASSETS: [Asset; 9] = [
     Asset { name: "report.css", kind: STYLE, content: || assets::REPORT_CSS },
     Asset { name: "app.css", kind: STYLE, content: || include_str!("../../../templates/assets/app.css") },
     Asset { name: "app.js", kind: JAVASCRIPT, content: || include_str!("../../../templates/assets/app.js") },
     Asset { name: "report.js", kind: JAVASCRIPT, content: || assets::REPORT_JS },
     Asset { name: "live.js", kind: JAVASCRIPT, content: || assets::LIVE_JS },
+    Asset { name: "workshop.css", kind: STYLE, content: || include_str!("../../../templates/assets/workshop.css") },
+    Asset { name: "watch.js", kind: JAVASCRIPT, content: || include_str!("../../../templates/assets/watch.js") },
+    Asset { name: "plans.js", kind: JAVASCRIPT, content: || include_str!("../../../templates/assets/plans.js") },
     Asset { name: "plotly.js", kind: JAVASCRIPT, content: assets::plotly_js },
 ];
 

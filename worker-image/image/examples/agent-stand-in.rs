@@ -1,5 +1,5 @@
 //! Stands in for the worker agent in the image's boot tests: started as the agent is, it tells a plain HTTP listener what it sees and
-//! then does what the answer says, which no real agent would: crash, end, or crash the kernel.
+//! then does what the answer says, which no real agent would: crash, end, or measure without a job.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -126,11 +126,6 @@ fn obey(order: &str) -> ExitCode {
     match order {
         "crash" => std::process::abort(),
         "end" => ExitCode::SUCCESS,
-        "crash-kernel" => {
-            let crashed = fs::write("/proc/sysrq-trigger", "c");
-            eprintln!("the kernel did not crash: {crashed:?}");
-            ExitCode::FAILURE
-        }
         _ => {
             thread::sleep(Duration::from_secs(3600));
             ExitCode::FAILURE

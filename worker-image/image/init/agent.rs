@@ -5,8 +5,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::console::Console;
-use crate::machine;
 use crate::processes::{self, Ended};
 
 const PROGRAM: &str = "/bin/worker";
@@ -17,8 +18,8 @@ const FIRST_DELAY: Duration = Duration::from_secs(1);
 const LONGEST_DELAY: Duration = Duration::from_secs(15);
 /// An agent that ran this long was well; its next crash counts as the first again.
 const WELL_AFTER: Duration = Duration::from_secs(60);
-/// Longest line of the agent's that is shown, bytes.
-const LINE_BYTES: u64 = 400;
+/// Longest line of the agent's that is shown whole, bytes: an address, what stands in the way there, and two fingerprints.
+const LINE_BYTES: u64 = 1000;
 /// Lines of the agent's shown a second; the others are counted.
 const LINES_A_SECOND: u32 = 20;
 
@@ -31,8 +32,20 @@ pub(crate) struct Agent {
 }
 
 enum State {
-    Waiting { until: Instant },
-    Running { pid: u32, since: Instant },
+    Waiting {
+        until: Instant,
+    },
+    Running {
+        pid: u32,
+        since: Instant,
+    },
+    /// Asked to end, and not to be started again.
+    Stopping {
+        pid: u32,
+    },
+    Stopped,
+    /// It ended with status 0: its fleet is no more.
+    Done,
 }
 
 impl Agent {
@@ -61,22 +74,44 @@ impl Agent {
         }
     }
 
-    /// Takes note if it was the agent that ended. Status 0 means that its fleet is no more: the machine turns itself off.
+    /// Takes note if it was the agent that ended.
     pub(crate) fn ended(&mut self, ended: &Ended, console: &Console) {
-        let State::Running { pid, since } = self.state else { return };
-        if pid != ended.pid {
-            return;
+        match self.state {
+            State::Running { pid, since } if pid == ended.pid => {
+                if since.elapsed() > WELL_AFTER {
+                    self.delay = FIRST_DELAY;
+                }
+                if ended.well() {
+                    self.state = State::Done;
+                } else {
+                    self.wait(ended.how(), console);
+                }
+            }
+            State::Stopping { pid } if pid == ended.pid => self.state = State::Stopped,
+            _ => {}
         }
-        if ended.well() {
-            console.line("fourcorners-worker: the agent is done: powering off");
-            // The console's threads need a moment; nobody waits for them otherwise.
-            thread::sleep(Duration::from_millis(200));
-            machine::power_off();
-        }
-        if since.elapsed() > WELL_AFTER {
-            self.delay = FIRST_DELAY;
-        }
-        self.wait(ended.how(), console);
+    }
+
+    /// Its fleet is no more.
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.state, State::Running { .. } | State::Stopping { .. })
+    }
+
+    /// Asks it to end; it is not started again.
+    pub(crate) fn stop(&mut self) {
+        self.state = match self.state {
+            State::Running { pid, .. } => {
+                let pid_of_agent = i32::try_from(pid).ok().and_then(Pid::from_raw);
+                // It may have ended just now: then its end is noted next.
+                let _ = pid_of_agent.map(|pid| kill_process(pid, Signal::TERM));
+                State::Stopping { pid }
+            }
+            _ => State::Stopped,
+        };
     }
 
     fn wait(&mut self, why: String, console: &Console) {
@@ -95,6 +130,9 @@ impl Agent {
             (State::Running { .. }, Some(why)) => {
                 format!("is running, started {} times; last it ended with {why}", self.starts)
             }
+            (State::Stopping { .. }, _) => "was asked to end and has not".into(),
+            (State::Stopped, _) => "has ended".into(),
+            (State::Done, _) => "is done: its fleet is no more".into(),
         }
     }
 }

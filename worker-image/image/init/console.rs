@@ -2,6 +2,8 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
@@ -13,6 +15,7 @@ const QUEUE_LINES: usize = 256;
 /// Both terminals.
 pub(crate) struct Console {
     terminals: Vec<SyncSender<String>>,
+    lines: Arc<AtomicUsize>,
 }
 
 impl Console {
@@ -30,7 +33,7 @@ impl Console {
             });
             sender
         });
-        Self { terminals: terminals.collect() }
+        Self { terminals: terminals.collect(), lines: Arc::default() }
     }
 
     /// Prints a line, or several.
@@ -38,14 +41,20 @@ impl Console {
         let mut printable: String =
             text.chars().map(|c| if c == '\n' || (' '..='~').contains(&c) { c } else { '?' }).collect();
         printable.push('\n');
+        self.lines.fetch_add(printable.lines().count(), Ordering::Relaxed);
         for terminal in &self.terminals {
             // Full or gone: see QUEUE_LINES.
             let _ = terminal.try_send(printable.clone());
         }
     }
 
+    /// Lines printed so far, by all threads.
+    pub(crate) fn lines(&self) -> usize {
+        self.lines.load(Ordering::Relaxed)
+    }
+
     /// A sender of lines for another thread.
     pub(crate) fn another(&self) -> Self {
-        Self { terminals: self.terminals.clone() }
+        Self { terminals: self.terminals.clone(), lines: Arc::clone(&self.lines) }
     }
 }

@@ -8,6 +8,7 @@ mod console;
 mod disks;
 mod machine;
 mod network;
+mod power;
 mod processes;
 mod status;
 
@@ -21,6 +22,7 @@ use worker_image::{Bootstrap, slot};
 use agent::{Agent, SLOT};
 use console::Console;
 use network::Network;
+use power::PowerButton;
 use status::Status;
 
 /// How often the loop looks at everything.
@@ -29,6 +31,12 @@ const TICK: Duration = Duration::from_millis(100);
 const NO_ADDRESS_PATIENCE: Duration = Duration::from_secs(15);
 /// The status is printed at most this often, so that a flapping link does not scroll everything away.
 const STATUS_INTERVAL: Duration = Duration::from_secs(2);
+/// After so many other lines it is printed again: a screen has 25.
+const STATUS_AFTER_LINES: usize = 15;
+/// How long a machine that was asked to shut down waits for its agent, which stops its I/O within 5 s.
+const AGENT_STOP: Duration = Duration::from_secs(8);
+/// The console's threads need a moment before the power goes; nobody waits for them otherwise.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
     if std::process::id() != 1 {
@@ -60,6 +68,7 @@ fn bootstrap() -> Result<Bootstrap, String> {
 
 fn run(console: &Console) -> ! {
     let bootstrap = bootstrap();
+    let button = PowerButton::watch();
     let entropy = machine::entropy();
     let identity = machine::identity();
     let mut network = Network::new(bootstrap.as_ref().ok());
@@ -73,6 +82,12 @@ fn run(console: &Console) -> ! {
             if let Some(agent) = &mut agent {
                 agent.ended(&ended, console);
             }
+        }
+        if agent.as_ref().is_some_and(Agent::is_done) {
+            power_off(console, "the agent is done");
+        }
+        if button.is_pressed() {
+            shut_down(console, agent);
         }
         network.tick();
         let found = disks.tick();
@@ -95,11 +110,35 @@ fn run(console: &Console) -> ! {
     }
 }
 
-/// The status last printed, and when.
+/// Ends in order, the agent first: nothing is to be written while the power goes.
+fn shut_down(console: &Console, agent: Option<Agent>) -> ! {
+    console.line("fourcorners-worker: the power button was pressed: stopping the agent");
+    if let Some(mut agent) = agent {
+        let until = Instant::now() + AGENT_STOP;
+        agent.stop();
+        while agent.is_running() && Instant::now() < until {
+            thread::sleep(TICK);
+            for ended in processes::ended() {
+                agent.ended(&ended, console);
+            }
+        }
+        console.line(&format!("fourcorners-worker: the agent {}", agent.line()));
+    }
+    power_off(console, "asked to by the power button")
+}
+
+fn power_off(console: &Console, why: &str) -> ! {
+    console.line(&format!("fourcorners-worker: {why}: powering off"));
+    thread::sleep(LAST_WORDS);
+    machine::power_off()
+}
+
+/// The status last printed, when, and how many lines there were then.
 #[derive(Default)]
 struct Shown {
     text: String,
     at: Option<Instant>,
+    lines: usize,
 }
 
 impl Shown {
@@ -108,9 +147,9 @@ impl Shown {
             return;
         }
         let text = status();
-        if text != self.text {
+        if text != self.text || console.lines() - self.lines >= STATUS_AFTER_LINES {
             console.line(&text);
-            *self = Self { text, at: Some(Instant::now()) };
+            *self = Self { text, at: Some(Instant::now()), lines: console.lines() };
         }
     }
 }

@@ -197,16 +197,13 @@ fn built_at(vmlinuz: &Path) -> Result<u32, BuildError> {
     Ok(u32::try_from(mtime).unwrap_or(0))
 }
 
-/// SHA-256 of an image, in hexadecimal digits.
-///
-/// # Errors
-/// The file cannot be read.
-pub fn digest(image: &Path) -> io::Result<String> {
-    fs::read(image).map(|content| sha256(&content))
+fn sha256(content: &[u8]) -> String {
+    hex(Sha256::new_with_prefix(content))
 }
 
-fn sha256(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+/// A digest in hexadecimal digits.
+pub(crate) fn hex(digest: Sha256) -> String {
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Reads a program for the image, which has no dynamic loader.

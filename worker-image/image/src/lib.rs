@@ -8,10 +8,12 @@ mod addressing;
 mod bootstrap;
 pub mod build;
 mod cpio;
+mod inspect;
 mod personalise;
 pub mod slot;
 
 pub use addressing::{AddressRange, MAX_RANGES, Mac, MacError, StaticAddress, StaticAddressing};
 pub use bootstrap::{BOOTSTRAP_VERSION, Bootstrap, BootstrapError, MAX_URLS, MTU_RANGE};
-pub use build::{BuildError, BuildOptions, BuildReport, build, digest};
+pub use build::{BuildError, BuildOptions, BuildReport, build};
+pub use inspect::{Inspection, inspect};
 pub use personalise::{MAX_ISO_BYTES, PersonaliseError, personalise, personalise_into};

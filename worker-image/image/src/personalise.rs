@@ -9,7 +9,7 @@ use crate::{Bootstrap, BootstrapError, slot};
 /// Largest file taken for a worker ISO; ours are below 45 MB.
 pub const MAX_ISO_BYTES: u64 = 512 << 20;
 /// Bytes copied and searched at a time.
-const CHUNK_BYTES: usize = 1 << 20;
+pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
 /// Why an ISO was not personalised.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +70,7 @@ pub enum PersonaliseError {
     },
 }
 
-fn io_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> PersonaliseError {
+pub(crate) fn io_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> PersonaliseError {
     let path = path.to_owned();
     move |source| PersonaliseError::Io { path, what, source }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 use worker_image::{
-    AddressRange, BOOTSTRAP_VERSION, Bootstrap, Mac, PersonaliseError, StaticAddressing, personalise, slot,
+    AddressRange, BOOTSTRAP_VERSION, Bootstrap, Mac, PersonaliseError, StaticAddressing, inspect, personalise, slot,
 };
 
 fn bootstrap() -> Bootstrap {
@@ -46,6 +46,34 @@ fn iso(parts: &[&[u8]]) -> Iso {
     let path = dir.path().join("in.iso");
     fs::write(&path, parts.concat()).unwrap();
     Iso { dir, path }
+}
+
+#[test]
+fn an_image_and_what_was_made_from_it_have_one_base_digest() {
+    let iso = iso(&[&vec![7; 3_000_001], &slot::empty(), b"after"]);
+    let out = iso.dir.path().join("out.iso");
+    personalise(&iso.path, &out, &bootstrap()).unwrap();
+    let sha256sum = |path: &PathBuf| {
+        let output = std::process::Command::new("sha256sum").arg(path).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()[..64].to_owned()
+    };
+    let (base, personal) = (inspect(&iso.path).unwrap(), inspect(&out).unwrap());
+    assert_eq!((&base.sha256, &base.base_sha256), (&sha256sum(&iso.path), &sha256sum(&iso.path)));
+    assert_eq!((&personal.sha256, &personal.base_sha256), (&sha256sum(&out), &base.sha256));
+    assert_ne!(personal.sha256, base.sha256);
+    assert_eq!((base.bootstrap.unwrap(), personal.bootstrap.unwrap()), (None, Some(bootstrap())));
+    assert_eq!(personal.size_bytes, 3_000_001 + slot::BYTES as u64 + 5);
+
+    let mut damaged = fs::read(&out).unwrap();
+    damaged[3_000_001 + slot::marker().len()] = b'?';
+    fs::write(&out, damaged).unwrap();
+    let damaged = inspect(&out).unwrap();
+    assert!(
+        damaged.bootstrap.is_err() && damaged.base_sha256 == base.sha256,
+        "what it says is lost, what it is is not"
+    );
+    fs::write(&out, "no image").unwrap();
+    assert!(matches!(inspect(&out), Err(PersonaliseError::NoSlot { .. })));
 }
 
 #[test]

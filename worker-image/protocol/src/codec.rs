@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use crate::{MAX_DISKS, MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, OrchestratorMessage, WorkerMessage};
+use crate::{FIRST_MESSAGE_PADDING, MAX_DISKS, MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, OrchestratorMessage, WorkerMessage};
 
 /// A message that could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +44,22 @@ pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, EncodeError> {
         return Err(EncodeError::TooLarge(bytes.len()));
     }
     Ok(bytes)
+}
+
+/// Encodes the first message of a session, with [`FIRST_MESSAGE_PADDING`] more bytes in a field that every reader ignores: a path that
+/// loses large packets loses this one, and shows before any work is given out, not in the middle of a sample.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_first<M: Serialize>(message: &M) -> Result<Vec<u8>, EncodeError> {
+    #[derive(Serialize)]
+    struct Padded<'a, M> {
+        #[serde(flatten)]
+        message: &'a M,
+        #[serde(with = "serde_bytes")]
+        padding: &'a [u8],
+    }
+    encode(&Padded { message, padding: &[0; FIRST_MESSAGE_PADDING] })
 }
 
 /// Reads what a worker sent.

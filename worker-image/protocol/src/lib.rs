@@ -14,7 +14,9 @@ mod fingerprint;
 mod matching;
 mod messages;
 
-pub use codec::{DecodeError, EncodeError, decode_from_orchestrator, decode_from_worker, encode, hello_version};
+pub use codec::{
+    DecodeError, EncodeError, decode_from_orchestrator, decode_from_worker, encode, encode_first, hello_version,
+};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use matching::{NoDisk, find_disk};
 pub use messages::*;
@@ -39,6 +41,9 @@ pub const MAX_UNACKNOWLEDGED_SAMPLES: usize = 100_000;
 /// Samples that a worker sends ahead of their acknowledgement; the rest wait on the worker. It bounds what a slow store makes the
 /// orchestrator hold in memory.
 pub const MAX_SAMPLES_IN_FLIGHT: usize = 64;
+
+/// What the first message of each side is longer by, bytes: it fills a packet of the largest MTU in use (jumbo frames of 9216).
+pub const FIRST_MESSAGE_PADDING: usize = 9216;
 
 /// The largest [`Hello`], bytes: [`MAX_DISKS`] disks with long paths fit. Until a peer has shown its token, this is the limit.
 pub const MAX_HELLO_BYTES: usize = 256 << 10;

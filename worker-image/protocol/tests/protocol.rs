@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde::Serialize;
 use worker_protocol::{
     DecodeError, EncodeError, Finished, Hello, MAX_DISKS, MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, Ops, OrchestratorMessage,
-    PROTOCOL_VERSION, WorkerMessage, decode_from_orchestrator, decode_from_worker, encode, hello_version,
+    PROTOCOL_VERSION, WorkerMessage, decode_from_orchestrator, decode_from_worker, encode, encode_first, hello_version,
 };
 
 fn values() -> impl Strategy<Value = Values> {
@@ -222,13 +222,26 @@ fn too_many_disks_are_refused() {
 }
 
 #[test]
+fn the_first_message_fills_a_packet_and_reads_as_itself() {
+    let values = Values { bytes: vec![7; 10], ..Values::default() };
+    for message in worker_messages(&values) {
+        let bytes = encode_first(&message).unwrap();
+        assert!(bytes.len() > 9216, "{} bytes", bytes.len());
+        assert_eq!(decode_from_worker(&bytes).unwrap(), message);
+    }
+    for message in orchestrator_messages(&values) {
+        assert_eq!(decode_from_orchestrator(&encode_first(&message).unwrap()).unwrap(), message);
+    }
+}
+
+#[test]
 fn a_full_hello_fits_its_limit() {
     let values = Values { text: "x".repeat(255), ..Values::default() };
     let Some(WorkerMessage::Hello(mut hello)) = worker_messages(&values).into_iter().next() else {
         panic!("the first message is the Hello")
     };
     hello.disks = vec![hello.disks[0].clone(); MAX_DISKS];
-    let bytes = encode(&WorkerMessage::Hello(hello)).unwrap();
+    let bytes = encode_first(&WorkerMessage::Hello(hello)).unwrap();
     assert!(bytes.len() <= MAX_HELLO_BYTES, "{} bytes", bytes.len());
 }
 

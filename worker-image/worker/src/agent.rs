@@ -29,6 +29,8 @@ use crate::{
     machine::Machine,
 };
 
+/// What stands in the way of a session is said again after this long.
+const SAY_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// How often an ending agent looks whether the engine has stopped.
 const STOP_POLL: Duration = Duration::from_millis(20);
 
@@ -182,14 +184,15 @@ impl Agent {
     async fn connect(&mut self, mut ending: EndingFuture<'_>) -> Result<Socket, AgentError> {
         let since = Instant::now();
         let mut backoff = Backoff::new();
+        let mut complaints = Complaints::default();
         loop {
             let hello = Hello { activity: self.book.activity(), ..self.hello.clone() };
             let dialler = self.dialler.clone();
             let dialling = dialler.dial(self.first_address, &hello);
-            let last = match self.meanwhile(dialling, ending.as_mut()).await? {
+            let obstacles = match self.meanwhile(dialling, ending.as_mut()).await? {
                 Ok((socket, welcome, number)) => {
                     self.first_address = number;
-                    tracing::info!(worker = welcome.worker, "enrolled");
+                    tracing::info!("enrolled as {} at {}", welcome.worker, dialler.url(number));
                     return Ok(socket);
                 }
                 Err(DialError::Final(reason)) => return Err(AgentError::Refused(reason)),
@@ -197,10 +200,10 @@ impl Agent {
             };
             let idle = since.max(self.last_news).elapsed();
             if idle >= self.give_up_after {
-                return Err(AgentError::GaveUp { seconds: idle.as_secs(), last });
+                return Err(AgentError::GaveUp { seconds: idle.as_secs(), last: obstacles.join("; ") });
             }
             let pause = backoff.pause().min(self.give_up_after - idle);
-            tracing::warn!(reason = last, ?pause, "no session with the orchestrator; trying again");
+            complaints.hear(obstacles, Instant::now()).iter().for_each(|line| tracing::warn!("{line}"));
             self.meanwhile(tokio::time::sleep(pause), ending.as_mut()).await?;
         }
     }
@@ -407,6 +410,27 @@ impl Agent {
     }
 }
 
+/// What stands between the agent and its orchestrator, each thing said when it is new and then once in [`SAY_AGAIN_AFTER`]: a
+/// machine's console must not scroll away what the machine is.
+#[derive(Debug, Default)]
+struct Complaints {
+    known: Vec<String>,
+    said: Option<Instant>,
+}
+
+impl Complaints {
+    /// The lines to say now.
+    fn hear(&mut self, obstacles: Vec<String>, now: Instant) -> Vec<String> {
+        let due = self.said.is_none_or(|said| now.saturating_duration_since(said) >= SAY_AGAIN_AFTER);
+        if !due && obstacles == self.known {
+            return Vec::new();
+        }
+        let lines = obstacles.iter().map(|obstacle| format!("no session yet, tries on: {obstacle}")).collect();
+        (self.known, self.said) = (obstacles, Some(now));
+        lines
+    }
+}
+
 /// What a frame from the orchestrator calls for.
 enum Heard {
     Nothing,
@@ -422,4 +446,26 @@ impl Heard {
 
 fn failed(job: u64, error: String) -> Failed {
     Failed { job, disk: None, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_obstacle_is_said_when_it_is_new_and_then_now_and_again() {
+        let start = Instant::now();
+        let mut complaints = Complaints::default();
+        let mut lines = |obstacle: &str, after: u64| {
+            complaints.hear(vec![obstacle.to_owned(), "wss://b: no".to_owned()], start + Duration::from_secs(after))
+        };
+        assert_eq!(
+            lines("wss://a: refused", 0),
+            ["no session yet, tries on: wss://a: refused", "no session yet, tries on: wss://b: no"]
+        );
+        assert!(lines("wss://a: refused", 59).is_empty());
+        assert_eq!(lines("wss://a: silent", 59).len(), 2, "another one");
+        assert!(lines("wss://a: silent", 118).is_empty());
+        assert_eq!(lines("wss://a: silent", 119).len(), 2, "a minute later");
+    }
 }

@@ -81,13 +81,13 @@ impl Args {
     pub fn into_config(self) -> Result<Config, AgentError> {
         let is_machine = self.bootstrap.is_some();
         let orchestrator = match &self.bootstrap {
-            Some(file) => Orchestrator::of_bootstrap(file)?,
+            Some(file) => Bootstrap::read(file)?,
             None => self.orchestrator()?,
         };
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let all_disks = self.uuid.is_none() && self.disks.is_empty();
         Ok(Config {
-            urls: orchestrator.urls,
+            urls: orchestrator.orchestrator_urls,
             ca_sha256: orchestrator.ca_sha256,
             token: orchestrator.token,
             uuid: self.uuid,
@@ -100,7 +100,7 @@ impl Args {
         })
     }
 
-    fn orchestrator(&self) -> Result<Orchestrator, AgentError> {
+    fn orchestrator(&self) -> Result<Bootstrap, AgentError> {
         let missing = |option, problem: String| AgentError::Option { option, problem };
         let token = match &self.token_file {
             Some(file) => token_from(file)?,
@@ -110,25 +110,7 @@ impl Args {
             })?,
         };
         let ca_sha256 = self.ca_sha256.ok_or_else(|| missing("--ca-sha256", "not given".to_owned()))?;
-        Ok(Orchestrator { urls: self.urls.clone(), ca_sha256, token: token.trim().to_owned() })
-    }
-}
-
-/// Where the orchestrator is, and what it must know and be known by.
-struct Orchestrator {
-    urls: Vec<String>,
-    ca_sha256: Fingerprint,
-    token: String,
-}
-
-impl Orchestrator {
-    fn of_bootstrap(file: &Path) -> Result<Self, AgentError> {
-        let Bootstrap { orchestrator_urls, ca_sha256, token, .. } = Bootstrap::read(file)?;
-        let ca_sha256 = ca_sha256.parse().map_err(|error| AgentError::Option {
-            option: "--bootstrap",
-            problem: format!("{}: field ca_sha256: {error}", file.display()),
-        })?;
-        Ok(Self { urls: orchestrator_urls, ca_sha256, token })
+        Ok(Bootstrap { orchestrator_urls: self.urls.clone(), ca_sha256, token: token.trim().to_owned() })
     }
 }
 

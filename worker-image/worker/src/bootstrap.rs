@@ -4,7 +4,7 @@ use std::{fs::File, io::Read, path::Path};
 
 use serde::Deserialize;
 
-use crate::AgentError;
+use crate::{AgentError, Fingerprint};
 
 /// Version of the file that this agent reads.
 const VERSION: u32 = 1;
@@ -12,11 +12,18 @@ const VERSION: u32 = 1;
 const MAX_BYTES: u64 = 64 << 10;
 
 /// What the file holds. Fields of others (addresses, MTU) are left alone.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Bootstrap {
+#[derive(Deserialize)]
+struct Fields {
     version: u32,
+    orchestrator_urls: Vec<String>,
+    ca_sha256: String,
+    token: String,
+}
+
+/// Where the orchestrator is, and what it must know and be known by.
+pub(crate) struct Bootstrap {
     pub(crate) orchestrator_urls: Vec<String>,
-    pub(crate) ca_sha256: String,
+    pub(crate) ca_sha256: Fingerprint,
     pub(crate) token: String,
 }
 
@@ -45,21 +52,36 @@ fn parse(text: &str) -> Result<Bootstrap, String> {
     if json.trim().is_empty() {
         return Err("it is empty: the image is not personalised, so its orchestrator is not known".to_owned());
     }
-    let bootstrap: Bootstrap = serde_json::from_str(json).map_err(|error| match error.classify() {
+    let fields: Fields = serde_json::from_str(json).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => format!("a field is missing or of a wrong type: {error}"),
         _ => format!("not the JSON of a bootstrap file (line {}, column {})", error.line(), error.column()),
     })?;
-    if bootstrap.version != VERSION {
-        return Err(format!("field version: {}; this agent reads {VERSION}", bootstrap.version));
+    if fields.version != VERSION {
+        return Err(format!("field version: {}; this agent reads {VERSION}", fields.version));
     }
-    Ok(bootstrap)
+    check(fields)
+}
+
+/// Every field is needed: there is no orchestrator without TLS, and none is trusted unpinned.
+fn check(fields: Fields) -> Result<Bootstrap, String> {
+    let Fields { orchestrator_urls, ca_sha256, token, .. } = fields;
+    if let Some(at) = orchestrator_urls.iter().position(|url| !url.starts_with("wss://")) {
+        let url = &orchestrator_urls[at];
+        return Err(format!("field orchestrator_urls[{at}]: {url:?}; allowed: wss://ADDRESS:PORT/PATH"));
+    }
+    if token.is_empty() {
+        return Err("field token: it is empty; a fleet's enrolment token is needed".to_owned());
+    }
+    let ca_sha256 = ca_sha256.parse().map_err(|error| format!("field ca_sha256: {error}"))?;
+    Ok(Bootstrap { orchestrator_urls, ca_sha256, token })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const JSON: &str = r#"{"version":1,"orchestrator_urls":["wss://192.0.2.7:7443/a"],"ca_sha256":"ab","token":"s3cret","mtu":9000,
+    const JSON: &str = r#"{"version":1,"orchestrator_urls":["wss://192.0.2.7:7443/a"],
+        "ca_sha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","token":"s3cret","mtu":9000,
         "static_addressing":{"ranges":[],"prefix":24}}"#;
 
     #[test]
@@ -67,7 +89,7 @@ mod tests {
         for text in [JSON.to_owned(), format!("\n{JSON}\n"), format!("SOME-MARKER-1\n{JSON}{}", " ".repeat(9000))] {
             let bootstrap = parse(&text).unwrap();
             assert_eq!(bootstrap.orchestrator_urls, ["wss://192.0.2.7:7443/a"]);
-            assert_eq!((bootstrap.ca_sha256.as_str(), bootstrap.token.as_str()), ("ab", "s3cret"));
+            assert_eq!((bootstrap.ca_sha256, bootstrap.token.as_str()), (Fingerprint::of(b""), "s3cret"));
         }
     }
 
@@ -77,12 +99,15 @@ mod tests {
             ("MARKER\n          ".to_owned(), "not personalised"),
             (String::new(), "not personalised"),
             (JSON.replace("\"version\":1", "\"version\":2"), "field version: 2; this agent reads 1"),
-            (JSON.replace("\"ca_sha256\":\"ab\",", ""), "ca_sha256"),
+            (JSON.replace("\"ca_sha256\"", "\"ca\""), "missing field `ca_sha256`"),
+            (JSON.replace("e3b0", ""), "field ca_sha256: \"c442"),
+            (JSON.replace("wss:", "ws:"), "field orchestrator_urls[0]: \"ws://192.0.2.7:7443/a\"; allowed: wss://"),
+            (JSON.replace("s3cret", ""), "field token: it is empty"),
             (JSON[..80].to_owned(), "not the JSON"),
             ("MARKER\nno json".to_owned(), "not the JSON"),
         ];
         for (text, part) in cases {
-            let error = parse(&text).unwrap_err();
+            let error = parse(&text).err().unwrap();
             assert!(error.contains(part) && !error.contains("s3cret"), "{error}");
         }
     }
@@ -91,9 +116,9 @@ mod tests {
     fn a_file_that_cannot_be_read_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bootstrap");
-        let error = Bootstrap::read(&path).unwrap_err().to_string();
+        let error = Bootstrap::read(&path).err().unwrap().to_string();
         assert!(error.starts_with("--bootstrap: ") && error.contains("bootstrap: No such file"), "{error}");
         std::fs::write(&path, " ".repeat(70_000)).unwrap();
-        assert!(Bootstrap::read(&path).unwrap_err().to_string().contains("larger than 65536 bytes"));
+        assert!(Bootstrap::read(&path).err().unwrap().to_string().contains("larger than 65536 bytes"));
     }
 }

@@ -32,8 +32,9 @@ pub const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 pub const MAX_URLS: usize = 32;
 /// From dialling one address to a connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// For the TLS handshake, and again for WebSocket and the answer to Hello.
-pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// From a connection to the answer to Hello: less than the orchestrator allows (10 s), so that the worker's console says what did not come,
+/// and not that it was cut off.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(8);
 /// Before dialling again: first this long, then twice as long each time, up to [`MAX_BACKOFF`]; of that, a random half to whole.
 pub const MIN_BACKOFF: Duration = Duration::from_millis(200);
 /// The longest pause before dialling again.

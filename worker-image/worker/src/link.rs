@@ -4,7 +4,10 @@ use std::{io, sync::Arc, time::Duration};
 
 use futures_util::{SinkExt, StreamExt};
 use rustls::pki_types::ServerName;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, timeout, timeout_at},
+};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
@@ -12,7 +15,7 @@ use tokio_tungstenite::{
 };
 use worker_protocol::{
     Fingerprint, Hello, MAX_MESSAGE_BYTES, OrchestratorMessage, PROTOCOL_VERSION, Welcome, WorkerMessage,
-    decode_from_orchestrator, encode,
+    decode_from_orchestrator, encode_first,
 };
 
 use crate::{
@@ -26,8 +29,8 @@ pub(crate) type Socket = WebSocketStream<TlsStream<TcpStream>>;
 /// Why there is no session.
 #[derive(Debug)]
 pub(crate) enum DialError {
-    /// Trying again may help.
-    Later(String),
+    /// Trying again may help. What stands in the way at each address.
+    Later(Vec<String>),
     /// It cannot.
     Final(String),
 }
@@ -141,11 +144,18 @@ impl Dialler {
             match self.open(address, hello).await {
                 Ok((socket, welcome)) => return Ok((socket, welcome, number)),
                 Err(Attempt::Rejected { reason, permanent: true }) => return Err(DialError::Final(reason)),
-                Err(Attempt::Rejected { reason, permanent: false }) => return Err(DialError::Later(reason)),
+                Err(Attempt::Rejected { reason, permanent: false }) => {
+                    return Err(DialError::Later(vec![format!("{}: refused: {reason}", address.url)]));
+                }
                 Err(Attempt::Obstacle(obstacle)) => obstacles.push(format!("{}: {obstacle}", address.url)),
             }
         }
-        Err(DialError::Later(obstacles.join("; ")))
+        Err(DialError::Later(obstacles))
+    }
+
+    /// The address of this number.
+    pub(crate) fn url(&self, number: usize) -> &str {
+        self.addresses.get(number).map_or("", |address| &address.url)
     }
 
     async fn open(&self, address: &Address, hello: &Hello) -> Result<(Socket, Welcome), Attempt> {
@@ -154,15 +164,12 @@ impl Dialler {
         let stream = stream.map_err(Obstacle::of_connect)?;
         // Clock replies must not wait for a segment to fill.
         stream.set_nodelay(true).map_err(Obstacle::Connect)?;
-        let secured = within("the TLS handshake", self.tls.connect(address.name.clone(), stream)).await?;
-        let secured = secured.map_err(Obstacle::of_tls)?;
-        within("an answer to Hello", greet(address, secured, hello)).await?
+        let until = Instant::now() + HANDSHAKE_TIMEOUT;
+        let securing = timeout_at(until, self.tls.connect(address.name.clone(), stream)).await;
+        let secured = securing.map_err(|_| Obstacle::Stuck { waiting_for: "the TLS handshake" })?;
+        let greeting = timeout_at(until, greet(address, secured.map_err(Obstacle::of_tls)?, hello)).await;
+        greeting.map_err(|_| Obstacle::Stuck { waiting_for: "an answer to Hello" })?
     }
-}
-
-/// A part of dialling that is given up after [`HANDSHAKE_TIMEOUT`].
-async fn within<T>(waiting_for: &'static str, part: impl Future<Output = T>) -> Result<T, Obstacle> {
-    timeout(HANDSHAKE_TIMEOUT, part).await.map_err(|_| Obstacle::Stuck { waiting_for })
 }
 
 async fn greet(address: &Address, stream: TlsStream<TcpStream>, hello: &Hello) -> Result<(Socket, Welcome), Attempt> {
@@ -174,7 +181,7 @@ async fn greet(address: &Address, stream: TlsStream<TcpStream>, hello: &Hello) -
     let request = address.url.as_str().into_client_request().map_err(|error| session(&error))?;
     let opened = client_async_with_config(request, stream, Some(config)).await;
     let (mut socket, _) = opened.map_err(|error| Obstacle::Session(broke_off(&error)))?;
-    let hello = encode(&WorkerMessage::Hello(hello.clone())).map_err(|error| session(&error))?;
+    let hello = encode_first(&WorkerMessage::Hello(hello.clone())).map_err(|error| session(&error))?;
     socket.send(Message::binary(hello)).await.map_err(|error| Obstacle::Session(broke_off(&error)))?;
     match answer(&mut socket).await.map_err(Obstacle::Session)? {
         OrchestratorMessage::Welcome(welcome) if welcome.protocol_version == PROTOCOL_VERSION => Ok((socket, welcome)),

@@ -1,16 +1,36 @@
-//! Looking at workers and hosts while a case runs: one cluster-wide read an interval, not one a VM.
+//! Looking at workers and hosts while a case runs: one cluster-wide read an interval, and one more for each VM that seems to have ended.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::error::CallError;
 use super::types::{CephStatus, NodeHistory, Resource};
 use super::{Proxmox, cluster};
 use crate::{CreatedWorker, HostLoad, HostSample, HypervisorError, Observed, StorageHealth, WorkerState};
 
+/// PVE writes the cluster's list of guests anew at this interval (`pvestatd`).
+pub(super) const LIST_INTERVAL: Duration = Duration::from_secs(10);
+
 impl Proxmox {
     pub(super) async fn observe_vms(&self, workers: &[CreatedWorker]) -> Result<Vec<Observed>, HypervisorError> {
         let guests = by_id(cluster::guests(&self.client).await?);
-        Ok(workers.iter().map(|worker| observed(worker, &guests)).collect())
+        let confirmed = workers.iter().map(async |worker| self.confirmed(worker, observed(worker, &guests)).await);
+        Ok(futures_util::future::join_all(confirmed).await)
+    }
+
+    /// The list may be as old as [`LIST_INTERVAL`]: a VM that it has as ended, or not at all, may have been started since.
+    async fn confirmed(&self, worker: &CreatedWorker, seen: Observed) -> Observed {
+        let WorkerState::Ended(_) = seen.state else { return seen };
+        let (Ok(vmid), Some(node)) = (worker.id.parse(), seen.host.as_ref().or(worker.spec.host.as_ref())) else {
+            return seen;
+        };
+        let state = match cluster::status_of(&self.client, node, vmid).await {
+            Ok(None) => return seen,
+            Ok(Some(status)) if status == "running" => WorkerState::Running,
+            Ok(Some(status)) => WorkerState::Ended(format!("VM {vmid} is {status}")),
+            Err(_) => WorkerState::Unknown,
+        };
+        Observed { state, host: Some(node.clone()) }
     }
 
     pub(super) async fn host_sample(&self, workers: &[CreatedWorker]) -> Result<HostSample, HypervisorError> {

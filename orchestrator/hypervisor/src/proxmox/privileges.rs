@@ -119,6 +119,30 @@ pub(super) fn lacking(permissions: &Permissions, settings: &Settings, token: &st
     lacks.map(|(need, lacks)| finding(need, &lacks, token)).collect()
 }
 
+/// A finding where the token lacks something everywhere: on which pool, storages and bridge it is needed is not known yet.
+pub(super) fn lacking_everywhere(permissions: &Permissions, token: &str) -> Vec<Finding> {
+    let of = |privileges: &[&'static str], severity, purpose: &str| {
+        let held = |privilege: &str| permissions.values().any(|here| here.contains_key(privilege));
+        let lacks: Vec<&str> = privileges.iter().copied().filter(|privilege| !held(privilege)).collect();
+        (!lacks.is_empty()).then(|| Finding {
+            severity,
+            message: format!("token {token} lacks {} on every path, needed {purpose}", lacks.join(", ")),
+            remedy: "grant it as the recipe in docs/proxmox.md does, to the token and to its user".into(),
+        })
+    };
+    let blocker = Severity::Blocker;
+    let all = [
+        of(&["Sys.Audit"], blocker, "to read quorum, nodes and Ceph's health"),
+        of(&VM, blocker, "to create, run and destroy worker VMs"),
+        of(&["Datastore.AllocateSpace", "Datastore.Audit"], blocker, "to make data disks"),
+        of(&["Datastore.AllocateTemplate"], blocker, "to upload the worker image"),
+        of(&["Datastore.Allocate"], blocker, "to remove the worker image"),
+        of(&["SDN.Use"], blocker, "to attach workers to a bridge; without it PVE does not even list bridges"),
+        of(&["Pool.Audit"], Severity::Warning, "where workers join a pool"),
+    ];
+    all.into_iter().flatten().collect()
+}
+
 fn finding(need: &Need, lacks: &[&str], token: &str) -> Finding {
     let (path, role) = (&need.path, need.role);
     let user = token.split('!').next().unwrap_or_default();
@@ -143,6 +167,21 @@ mod tests {
             names.iter().map(|name| ((*name).to_owned(), serde_json::json!(propagates))).collect()
         };
         entries.iter().map(|(path, names, propagates)| ((*path).to_owned(), privileges(names, *propagates))).collect()
+    }
+
+    #[test]
+    fn what_is_held_somewhere_is_not_lacking_everywhere() {
+        let held =
+            |privileges: &[&str]| privileges.iter().map(|held| ((*held).to_owned(), serde_json::json!(1))).collect();
+        let mut permissions = Permissions::from([("/".to_owned(), held(&["Sys.Audit"]))]);
+        let findings = lacking_everywhere(&permissions, "a@pve!b");
+        assert_eq!(findings.len(), 6, "{findings:#?}");
+        permissions.insert("/pool/poc".into(), held(&[&VM[..], &["Pool.Audit"]].concat()));
+        permissions.insert("/storage/x".into(), held(&["Datastore.Allocate", "Datastore.AllocateTemplate"]));
+        permissions.insert("/storage/y".into(), held(&["Datastore.AllocateSpace", "Datastore.Audit"]));
+        let findings = lacking_everywhere(&permissions, "a@pve!b");
+        assert_eq!(findings.len(), 1, "{findings:#?}");
+        assert!(findings[0].message.contains("a@pve!b lacks SDN.Use"), "{findings:#?}");
     }
 
     #[test]

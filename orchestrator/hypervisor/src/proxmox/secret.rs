@@ -36,7 +36,7 @@ impl TokenSource {
             (Some(_), Some(_)) => return Err(bad("token: secret_env and secret_file are both set; keep one of them")),
             (Some(variable), None) => std::env::var(variable)
                 .map_err(|_| bad(format!("token: the environment variable {variable} (secret_env) is not set")))?,
-            (None, Some(path)) => read_file(path)?,
+            (None, Some(path)) => read_secret_file(path)?,
             (None, None) => stored(&self.id).ok_or_else(|| {
                 bad(format!("token: no secret is stored for {}; set secret_env or secret_file, or store it", self.id))
             })?,
@@ -45,7 +45,11 @@ impl TokenSource {
     }
 }
 
-fn read_file(path: &Path) -> Result<String, HypervisorError> {
+/// Reads a file that holds a secret.
+///
+/// # Errors
+/// It cannot be read, others may read it, or it is too long for a secret.
+pub fn read_secret_file(path: &Path) -> Result<String, HypervisorError> {
     let fail = |error| HypervisorError::io(format!("{}: cannot read the token's secret", path.display()))(error);
     let metadata = fs::metadata(path).map_err(fail)?;
     if metadata.permissions().mode() & 0o077 != 0 {

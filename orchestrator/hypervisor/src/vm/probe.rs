@@ -1,10 +1,11 @@
 //! What this machine's QEMU can do, found out by trying.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
@@ -28,7 +29,7 @@ const MAX_COMPLAINT_BYTES: u64 = 2000;
 const TRIAL_BYTES: u64 = 1 << 20;
 
 /// How VMs are run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Accelerator {
     /// By the CPU (KVM).
@@ -38,6 +39,15 @@ pub enum Accelerator {
         /// Why not by KVM.
         why: String,
     },
+}
+
+impl fmt::Display for Accelerator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kvm => write!(f, "KVM"),
+            Self::Emulation { why } => write!(f, "software emulation ({why})"),
+        }
+    }
 }
 
 /// How QEMU opens data disk files.
@@ -75,10 +85,25 @@ impl DiskIo {
 }
 
 /// QEMU's version, as it says it.
-pub(super) async fn qemu_version() -> Result<String, std::io::Error> {
-    let output = timeout(ANSWER_BOUND, Command::new(QEMU).arg("--version").kill_on_drop(true).output()).await??;
+///
+/// # Errors
+/// Its program cannot be started; the error says what to install.
+pub async fn qemu_version() -> Result<String, NoEmulator> {
+    let asked = timeout(ANSWER_BOUND, Command::new(QEMU).arg("--version").kill_on_drop(true).output());
+    let output = match asked.await {
+        Ok(output) => output.map_err(|error| NoEmulator { why: error.to_string() })?,
+        Err(_) => return Err(NoEmulator { why: format!("no answer within {} s", ANSWER_BOUND.as_secs()) }),
+    };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+/// There is no QEMU here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{QEMU} cannot be started: {why}; {INSTALL_QEMU}")]
+pub struct NoEmulator {
+    /// The system's own words.
+    pub(super) why: String,
 }
 
 /// Memory that programs may still take, bytes.
@@ -141,7 +166,8 @@ async fn words(complaints: impl AsyncRead + Unpin) -> String {
     let mut text = Vec::new();
     // A part is better than nothing.
     let _ = timeout(ANSWER_BOUND, complaints.take(MAX_COMPLAINT_BYTES).read_to_end(&mut text)).await;
-    String::from_utf8_lossy(&text).trim().to_owned()
+    // On one line, as messages are shown.
+    String::from_utf8_lossy(&text).lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 /// Opens a file on the data disks' file system in each way, best first.

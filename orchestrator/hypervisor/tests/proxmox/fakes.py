@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import sys
 import tempfile
 import traceback
@@ -50,6 +51,8 @@ class Cluster(FakePve):
         self.answers = {}
         # Nodes that hold a copy of a file on a storage that is not shared: fakepve has one such storage for all nodes.
         self.copies = {}
+        # Directory that uploaded files are written to; fakepve keeps their names and sizes only.
+        self.uploads_dir = None
         # Messages of errors go into the status line only, as with PVE 8.
         self.terse = False
         # Share of changes whose answer is lost after they had their effect.
@@ -125,6 +128,9 @@ class Cluster(FakePve):
     async def _upload(self, request):
         answer = await super()._upload(request)
         name, node = request.match_info['storage'], request.match_info['node']
+        if self.uploads_dir:
+            with open(os.path.join(self.uploads_dir, self.uploaded['filename']), 'wb') as file:
+                file.write(self.uploaded['data'])
         if self.is_nodes_own(name):
             self.copies.setdefault('iso/' + self.uploaded['filename'], set()).add(node)
         return answer

@@ -38,7 +38,7 @@ fn start_fakes() -> Option<Mutex<Fakes>> {
     if !installed.is_ok_and(|status| status.success()) {
         return None;
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proxmox/fakes.py");
+    let script = root.join("orchestrator/hypervisor/tests/proxmox/fakes.py");
     let mut child =
         Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python starts");
     let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));

@@ -164,7 +164,7 @@ async fn power_and_whereabouts_are_seen() {
     fake.run(&format!("pve.vms.remove(pve.vm({}))", workers[third].id));
     let reads = provider.calls();
     let observed = provider.observe(&workers).await.unwrap();
-    assert_eq!(provider.calls() - reads, 1, "one read for all");
+    assert_eq!(provider.calls() - reads, 3, "one read for all, and one more for each that seems to have ended");
     let WorkerState::Ended(why) = &observed[0].state else { panic!("{observed:?}") };
     assert!(why.contains("is stopped"), "{why}");
     let moved = workers.iter().position(|worker| worker.id == "9001").unwrap();

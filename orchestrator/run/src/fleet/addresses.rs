@@ -59,8 +59,18 @@ pub(super) fn urls(listening: SocketAddr, own: &[IpAddr]) -> Vec<String> {
     let addresses = reachable(listening.ip(), own);
     let outside = addresses.iter().filter(|address| !address.is_loopback()).count();
     let used = if outside > 0 { outside } else { addresses.len() };
-    let url = |address: &IpAddr| format!("wss://{}{SESSION_PATH}", SocketAddr::new(*address, listening.port()));
-    addresses.iter().take(used.min(MAX_URLS)).map(url).collect()
+    let at = |address: &IpAddr| url(SocketAddr::new(*address, listening.port()));
+    addresses.iter().take(used.min(MAX_URLS)).map(at).collect()
+}
+
+/// What workers dial where somebody says so; port 0 is the listener's.
+pub(super) fn told_urls(listening: SocketAddr, told: &[SocketAddr]) -> Vec<String> {
+    let port = |told: &SocketAddr| if told.port() == 0 { listening.port() } else { told.port() };
+    told.iter().take(MAX_URLS).map(|told| url(SocketAddr::new(told.ip(), port(told)))).collect()
+}
+
+fn url(address: SocketAddr) -> String {
+    format!("wss://{address}{SESSION_PATH}")
 }
 
 /// Names for the certificate: every address, and the machine's name where it is one that a certificate can carry.
@@ -91,6 +101,13 @@ mod tests {
         assert_eq!(urls_at("0.0.0.0:7"), all[..2]);
         assert_eq!(urls_at("192.0.2.7:7"), all[1..2]);
         assert_eq!(urls_at("127.0.0.1:7"), [format!("wss://127.0.0.1:7{SESSION_PATH}")]);
+    }
+
+    #[test]
+    fn what_somebody_says_is_dialled_and_nothing_else() {
+        let told = ["203.0.113.5:0", "[2001:db8::9]:443"].map(|text| text.parse().unwrap());
+        let urls = told_urls("0.0.0.0:7".parse().unwrap(), &told);
+        assert_eq!(urls, ["203.0.113.5:7", "[2001:db8::9]:443"].map(|at| format!("wss://{at}{SESSION_PATH}")));
     }
 
     #[test]

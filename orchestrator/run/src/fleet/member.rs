@@ -3,6 +3,8 @@
 //! What the worker is to do is kept here until it is over, so that a session is only a way to say it: whatever a broken
 //! session swallowed is said again by [`Member::catch_up`].
 
+use std::time::Instant;
+
 use worker_protocol::{
     Activity, Failed, Hello, JobAck, JobRef, OrchestratorMessage, Prepare, SampleAck, StartAt, WorkerMessage,
 };
@@ -21,6 +23,8 @@ pub(super) struct Member {
     /// The last Hello, its token blanked.
     pub(super) hello: Option<Hello>,
     pub(super) clock: ClockTrack,
+    /// When its process enrolled first.
+    pub(super) enrolled_at: Option<Instant>,
     /// Why it was last refused, and whether trying again cannot help.
     pub(super) refusal: Option<(String, bool)>,
     job: Option<Job>,
@@ -87,6 +91,7 @@ impl Member {
             link: Link::Never,
             hello: None,
             clock: ClockTrack::default(),
+            enrolled_at: None,
             refusal: None,
             job: None,
             closed: None,
@@ -103,9 +108,10 @@ impl Member {
     }
 
     /// Takes the worker in (again); the link is up afterwards.
-    pub(super) fn enrol(&mut self, hello: Hello) -> CatchUp {
+    pub(super) fn enrol(&mut self, hello: Hello, now: Instant) -> CatchUp {
         if !self.is_same_process(&hello) {
             self.clock.clear();
+            self.enrolled_at = Some(now);
         }
         let activity = hello.activity.clone();
         self.hello = Some(hello);

@@ -62,6 +62,8 @@ pub struct Enrolled {
     pub hello: Hello,
     /// Its clock.
     pub offset: ClockOffset,
+    /// When its process enrolled first.
+    pub at: Instant,
 }
 
 impl Fleet {
@@ -89,6 +91,19 @@ impl Fleet {
             }
         }));
         Ok((Self { shared, address, urls: addresses::urls(address, &own) }, events))
+    }
+
+    /// What workers of a fleet on `listener` will dial, known before there is a fleet: as [`urls`](Self::urls), or the addresses in `told`
+    /// where there are any.
+    ///
+    /// # Errors
+    /// Where the listener has no address, or the system does not tell this machine's.
+    pub fn urls_of(listener: &TcpListener, told: &[SocketAddr]) -> io::Result<Vec<String>> {
+        let listening = listener.local_addr()?;
+        match told {
+            [] => Ok(addresses::urls(listening, &addresses::of_this_machine()?)),
+            told => Ok(addresses::told_urls(listening, told)),
+        }
     }
 
     /// Where workers dial.
@@ -133,8 +148,8 @@ impl Fleet {
     #[must_use]
     pub fn enrolled(&self) -> Vec<Enrolled> {
         let look = |member: &member::Member| {
-            let (hello, offset) = (member.hello.clone()?, member.clock.latest()?);
-            (member.link == Link::Up).then(|| Enrolled { worker: member.name().to_owned(), hello, offset })
+            let (hello, offset, at) = (member.hello.clone()?, member.clock.latest()?, member.enrolled_at?);
+            (member.link == Link::Up).then(|| Enrolled { worker: member.name().to_owned(), hello, offset, at })
         };
         self.shared.look_at_all(look).into_iter().flatten().collect()
     }

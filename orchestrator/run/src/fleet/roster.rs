@@ -153,7 +153,7 @@ impl Shared {
         let same_process = member.is_same_process(&hello);
         let resumed = same_process && !matches!(member.link, Link::Lost(_));
         let lost = roster.seats[seat].displace(same_process);
-        let catch_up = roster.seats[seat].member.enrol(hello.clone());
+        let catch_up = roster.seats[seat].member.enrol(hello.clone(), Instant::now());
         let admitted = roster.open_session(seat, &self.cancel);
         let enrolled = FleetEvent::Enrolled { worker: admitted.worker.clone(), hello: Box::new(hello), resumed };
         let events = lost.into_iter().chain([enrolled]).chain(catch_up.event);

@@ -14,6 +14,7 @@ use tokio_tungstenite::{
 };
 use worker_protocol::{
     ClockProbe, ClockReply, OrchestratorMessage, PROTOCOL_VERSION, Welcome, WorkerMessage, decode_from_worker, encode,
+    encode_first,
 };
 
 use super::{
@@ -109,7 +110,11 @@ where
     S: Sink<Message, Error = WsError> + Unpin,
 {
     let welcome = Welcome { protocol_version: PROTOCOL_VERSION, worker };
-    if let Err(why) = send(&mut sink, &OrchestratorMessage::Welcome(welcome)).await {
+    let welcome = match encode_first(&OrchestratorMessage::Welcome(welcome)) {
+        Ok(bytes) => Message::binary(bytes),
+        Err(error) => return error.to_string(),
+    };
+    if let Err(why) = within(sink.send(welcome)).await {
         return why;
     }
     let mut ping = tokio::time::interval(shared.settings.limits.keepalive_timeout / 3);

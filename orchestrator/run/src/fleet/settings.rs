@@ -4,8 +4,11 @@ use worker_protocol::{Failed, Finished, Hello, Progress, Ready, Sample};
 
 use super::{authority::Authority, clock::OrchestratorClock};
 
-/// How long a worker on this machine may stay away before it is lost.
+/// How long a process on this machine may stay away before it is lost.
 pub const LOCAL_GRACE: Duration = Duration::from_secs(5);
+/// How long a worker in a machine of its own may stay away: its silence is found out by itself later than by us, and then it waits up to
+/// 5 s between attempts, which take up to 5 s to connect and 10 s for the handshake.
+pub const MACHINE_GRACE: Duration = Duration::from_secs(30);
 /// From the connection to a worker's valid Hello, the TLS handshake included; a slower peer is dropped.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same while others wait for the place: a crowd of silent connections keeps no worker out for long.
@@ -73,7 +76,7 @@ pub struct ExpectedDisk {
 /// A fleet's times and numbers; the defaults are the constants of this module.
 #[derive(Debug, Clone, Copy)]
 pub struct FleetLimits {
-    /// How long a worker may stay away before it is lost.
+    /// How long a worker may stay away before it is lost ([`LOCAL_GRACE`], [`MACHINE_GRACE`]).
     pub grace: Duration,
     /// From connection to Hello.
     pub hello_timeout: Duration,

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's panic is its failure")]
 
+mod canary;
+mod guard;
 mod liar;
 mod place;
 
@@ -65,7 +67,9 @@ async fn workers_are_deployed_anew_for_each_footprint() {
     let yaml = plan("footprints: [4MiB, 8MiB]\ndeploy: per-footprint\nworkloads: [4k-random-read]");
     let (_, export) = bench.run(&yaml).await;
     assert_eq!((export.run.state.as_str(), export.run.complete), ("done", true), "{:?}", export.run.reason);
-    let created = bench.place.created.lock().unwrap().clone();
+    let mut created = bench.place.created.lock().unwrap().clone();
+    // Workers of one deployment are created at the same time.
+    created.sort_by(|a, b| a.fleet.cmp(&b.fleet));
     let disks: Vec<u64> = created.iter().map(|worker| worker.disks[0].size_bytes).collect();
     assert_eq!(disks, [2 << 20, 2 << 20, 4 << 20, 4 << 20], "each deployment is as large as its footprint");
     assert!(created[0].fleet != created[2].fleet && created[0].uuid != created[2].uuid);

@@ -1,19 +1,20 @@
 //! A place in this process: data disks are files, workers are agents in tasks. It fails where a test tells it to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use analysis::export::Export;
 use hypervisor::{
-    Bootstrap, BoxFuture, Breach, CreatedDisk, CreatedWorker, Deployment, Effect, Finding, Found, HostSample,
-    Hypervisor, HypervisorError, Image, Intent, Inventory, Journal, JournalEntry, LeftAlone, Observed, WorkerSpec,
+    Bootstrap, BoxFuture, Breach, CreatedDisk, CreatedWorker, Deployment, Effect, Finding, HostLoad, HostSample,
+    Hypervisor, HypervisorError, Intent, Inventory, Journal, JournalEntry, LeftAlone, Observed, WorkerSpec,
     WorkerState,
 };
 use run::fleet::{Authority, CERTIFICATE_FILE};
-use run::{Place, Progress, Request, execute};
+use run::{CanaryReport, Place, Progress, Request, RunOptions, WatchTimes, execute};
 use serde_json::json;
 use store::{DataDir, RunId, Store};
 use tokio::sync::watch;
@@ -37,7 +38,21 @@ pub(crate) struct Faults {
     pub(crate) ends_at_once: Option<&'static str>,
     /// The worker of this name delivers numbers that contradict themselves.
     pub(crate) liar: Option<&'static str>,
+    /// The guard cannot look.
+    pub(crate) blind: bool,
+    /// The guard finds harm from the beginning.
+    pub(crate) harm: bool,
+    /// Somebody moves the worker of this name once it runs.
+    pub(crate) moves: Option<&'static str>,
 }
+
+/// Looks that do not make a test wait.
+const WATCH: WatchTimes = WatchTimes {
+    observe: Duration::from_millis(100),
+    guard: Duration::from_millis(200),
+    blind: Duration::from_secs(1),
+    hosts: Duration::from_millis(300),
+};
 
 /// Outcome of a worker's task, for [`Hypervisor::observe`].
 type Task = JoinHandle<String>;
@@ -50,6 +65,8 @@ pub(crate) struct InProcess {
     faults: Faults,
     tasks: Mutex<BTreeMap<String, Task>>,
     pub(crate) created: Mutex<Vec<WorkerSpec>>,
+    /// Harm that the guard finds from now on.
+    pub(crate) harm: AtomicBool,
 }
 
 impl InProcess {
@@ -121,21 +138,12 @@ fn intent(effect: Effect, path: &Path) -> Intent {
 }
 
 impl Hypervisor for InProcess {
+    fn place(&self, workers: u32) -> BoxFuture<'_, Result<Vec<Option<String>>, HypervisorError>> {
+        Box::pin(async move { Ok((0..workers).map(|worker| Some(format!("host-{}", worker % 2 + 1))).collect()) })
+    }
+
     fn inventory(&self) -> BoxFuture<'_, Result<Inventory, HypervisorError>> {
         Box::pin(async { Ok(Inventory::default()) })
-    }
-
-    fn place(&self, workers: u32) -> BoxFuture<'_, Result<Vec<Option<String>>, HypervisorError>> {
-        Box::pin(async move { Ok((0..workers).map(|_| None).collect()) })
-    }
-
-    fn upload_image<'a>(
-        &'a self,
-        _: &'a Image,
-        _: &'a [String],
-        _: &'a dyn Journal,
-    ) -> BoxFuture<'a, Result<Option<String>, HypervisorError>> {
-        Box::pin(async { Ok(None) })
     }
 
     fn preflight<'a>(&'a self, _: &'a Deployment) -> BoxFuture<'a, Result<Vec<Finding>, HypervisorError>> {
@@ -188,33 +196,41 @@ impl Hypervisor for InProcess {
         Box::pin(async move {
             let mut all = Vec::new();
             for worker in workers {
-                all.push(Observed { state: self.state(&worker.spec.uuid).await, host: None });
+                let moved = self.faults.moves == Some(worker.spec.name.as_str());
+                let host = if moved { Some("host-9".to_owned()) } else { worker.spec.host.clone() };
+                all.push(Observed { state: self.state(&worker.spec.uuid).await, host });
             }
             Ok(all)
         })
     }
 
     fn guard<'a>(&'a self, _: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>> {
-        Box::pin(async { Ok(Vec::new()) })
+        Box::pin(async {
+            if self.faults.blind {
+                return Err(HypervisorError::Unexpected("no route to the place".into()));
+            }
+            let harm = self.harm.load(Ordering::Relaxed);
+            let breach = Breach { limit: "min_free_percent".into(), message: "the disks have 3.0 % free".into() };
+            Ok(harm.then_some(breach).into_iter().collect())
+        })
     }
 
     fn sample_hosts<'a>(
         &'a self,
-        _: &'a [CreatedWorker],
+        workers: &'a [CreatedWorker],
     ) -> BoxFuture<'a, Result<Option<HostSample>, HypervisorError>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn recover<'a>(
-        &'a self,
-        _: &'a [JournalEntry],
-        _: &'a dyn Journal,
-    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn find<'a>(&'a self, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>> {
-        Box::pin(async { Ok(Vec::new()) })
+        Box::pin(async {
+            let hosts: BTreeSet<&String> = workers.iter().filter_map(|worker| worker.spec.host.as_ref()).collect();
+            let load = |host: &String| HostLoad {
+                host: host.clone(),
+                cpu: Some(0.25),
+                memory_used_bytes: Some(1 << 30),
+                memory_bytes: None,
+                io_pressure_percent: Some(12.5),
+                io_wait: None,
+            };
+            Ok(Some(HostSample { hosts: hosts.into_iter().map(load).collect(), storage_health: None }))
+        })
     }
 
     fn destroy<'a>(
@@ -230,6 +246,9 @@ impl Hypervisor for InProcess {
             tasks.into_values().for_each(|task| task.abort());
             for entry in recorded.iter().filter(|entry| entry.intent.effect == Effect::Create) {
                 let path = PathBuf::from(&entry.intent.object);
+                if !path.exists() {
+                    continue;
+                }
                 let id = journal.intent(intent(Effect::Destroy, &path)).await?;
                 std::fs::remove_file(&path).unwrap();
                 journal.outcome(id, true, json!({})).await?;
@@ -241,6 +260,11 @@ impl Hypervisor for InProcess {
     fn describe(&self) -> BoxFuture<'_, serde_json::Value> {
         Box::pin(async { json!({ "provider": "in-process" }) })
     }
+}
+
+fn request(yaml: &str, canary: bool) -> Request {
+    let plan = plan::parse("plan.yaml", yaml, &plan::Profiles::shipped()).unwrap();
+    Request { plan, plan_yaml: yaml.to_owned(), options: RunOptions { canary, watch: WATCH } }
 }
 
 /// A store and a place, for one run.
@@ -262,20 +286,41 @@ impl Bench {
         let tls = directory.path().join("tls");
         let authority = Arc::new(Authority::open(&tls).unwrap());
         let certificate = tls.join(CERTIFICATE_FILE);
-        let place = InProcess { disks, certificate, faults, tasks: Mutex::default(), created: Mutex::default() };
+        let (tasks, created, harm) = (Mutex::default(), Mutex::default(), AtomicBool::new(faults.harm));
+        let place = InProcess { disks, certificate, faults, tasks, created, harm };
         let (progress, _) = watch::channel(Progress::default());
         Arc::new(Self { directory, authority, store, place, progress, cancel: CancellationToken::new() })
     }
 
-    /// Carries a plan out, and answers what it left.
-    pub(crate) async fn run(&self, yaml: &str) -> (RunId, Export) {
-        let plan = plan::parse("plan.yaml", yaml, &plan::Profiles::shipped()).unwrap();
-        let request = Request { plan, plan_yaml: yaml.to_owned() };
-        let place = Place {
+    fn place(&self) -> Place<'_> {
+        Place {
             hypervisor: &self.place,
             worker_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            told: Vec::new(),
             authority: Arc::clone(&self.authority),
-        };
+            image: None,
+        }
+    }
+
+    /// Takes one worker on each host through the chain.
+    pub(crate) async fn canary(&self, yaml: &str) -> CanaryReport {
+        let (place, request) = (self.place(), request(yaml, false));
+        let flying = run::canary(&self.store, &place, &request, self.progress.clone(), self.cancel.clone());
+        tokio::time::timeout(PATIENCE, flying).await.expect("the canary ends in time").unwrap()
+    }
+
+    /// Carries a plan out, and answers what it left.
+    pub(crate) async fn run(&self, yaml: &str) -> (RunId, Export) {
+        self.run_with(yaml, false).await
+    }
+
+    /// The same, a canary first.
+    pub(crate) async fn run_after_a_canary(&self, yaml: &str) -> (RunId, Export) {
+        self.run_with(yaml, true).await
+    }
+
+    async fn run_with(&self, yaml: &str, canary: bool) -> (RunId, Export) {
+        let (place, request) = (self.place(), request(yaml, canary));
         let running = execute(&self.store, &place, &request, self.progress.clone(), self.cancel.clone());
         let run = tokio::time::timeout(PATIENCE, running).await.expect("the run ends in time").unwrap();
         (run, self.store.load_export(run).await.unwrap())

@@ -210,7 +210,7 @@ async fn a_peer_that_never_answers_the_handshake_is_told_from_one_that_is_not_th
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let site = site(1, 1, FleetLimits::default()).await;
     let last = gave_up(site.config(0, listener.local_addr().unwrap())).await;
-    assert!(last.contains("the TLS handshake did not come within 10 s") && last.contains("MTU"), "{last}");
+    assert!(last.contains("the TLS handshake did not come within 8 s") && last.contains("MTU"), "{last}");
 }
 
 #[tokio::test]

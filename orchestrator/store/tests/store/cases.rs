@@ -3,9 +3,12 @@
 
 use crate::support::{Bench, SEED, finished, finished_of, fleet, sample};
 use analysis::case::{CaseState, Ending, WorkerInput};
-use analysis::export::Export;
+use analysis::export::{Export, HostLoad, HostSample, StorageHealth};
 use plan::{Rate, RateIops};
-use store::{DiskFill, NewFill, Refusal, RunEnd, RunState, Store, StoreError, WorkerReady, WorkerResult, WorkerSample};
+use store::{
+    DiskFill, NewFill, NewHostSample, Refusal, RunEnd, RunState, Store, StoreError, WorkerReady, WorkerResult,
+    WorkerSample,
+};
 use worker_protocol::{DeviceCounters, DiskSettings, EngineReport, IoErrors, Phase, Stall};
 
 #[expect(clippy::panic, reason = "a helper that fails fails its test")]
@@ -64,6 +67,41 @@ async fn a_complete_case_is_exported_as_it_was_evaluated() {
     assert_eq!(serde_json::from_str::<Export>(&json).unwrap(), export, "the contract reads what it writes");
     assert!(!json.contains("a-secret-token"), "the enrolment token is not stored");
     assert_eq!(export.run.environment["seed"], SEED.to_string());
+}
+
+#[tokio::test]
+async fn hosts_and_storage_are_told_from_the_start_of_the_window() {
+    let (bench, fleet) = (Bench::new().await, fleet());
+    let case = bench.start_case(&fleet).await;
+    let load = |cpu_percent| HostLoad {
+        host: "pve1".into(),
+        cpu_percent,
+        memory_used_bytes: Some(3 << 30),
+        memory_bytes: Some(8 << 30),
+        io_pressure_percent: None,
+        io_wait_percent: Some(0.25),
+    };
+    let health = StorageHealth {
+        status: "HEALTH_WARN".into(),
+        checks: vec!["PG_DEGRADED".into()],
+        recovery_bytes_per_second: 5_000_000,
+        displaced_percent: 30.0,
+        scrubbing: 2,
+    };
+    let samples = [("2026-03-01T10:00:01Z", Some(12.5), None), ("2026-03-01T10:00:05.75Z", None, Some(health))];
+    for (at, cpu, storage) in samples.clone() {
+        let sample = NewHostSample { at: at.parse().unwrap(), hosts: vec![load(cpu)], storage };
+        bench.store.add_host_sample(case, &sample).await.unwrap();
+    }
+    let kept = bench.store.load_export(bench.run).await.unwrap().cases.remove(0).hosts;
+    let expected = [(-1.25, Some(12.5), None), (3.5, None, samples[1].2.clone())].map(|(t, cpu, storage)| HostSample {
+        t,
+        hosts: vec![load(cpu)],
+        storage,
+    });
+    assert_eq!(kept, expected, "the window starts at 10:00:02.25");
+    let stranger = NewHostSample { at: samples[0].0.parse().unwrap(), hosts: Vec::new(), storage: None };
+    assert!(bench.store.add_host_sample(store::CaseId(99), &stranger).await.is_err(), "there is no such case");
 }
 
 #[tokio::test]

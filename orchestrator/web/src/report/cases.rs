@@ -6,6 +6,7 @@ use analysis::export::{Case, Op, Ops};
 
 use super::charts::{self, island};
 use super::figures::{OpFigures, listed_ops, op_figures, op_named};
+use super::hosts::{self, HostRow, StorageRow};
 use super::incidents::{self, IncidentRow};
 use super::profile::profile;
 use super::view::{Source, case_anchor, workload_anchor};
@@ -32,6 +33,12 @@ pub(crate) struct CaseSection {
     pub(crate) generator: Option<String>,
     /// Disks with errors, stalls, or counters that disagree.
     pub(crate) incidents: Vec<IncidentRow>,
+    /// The place's hosts during the case; none where it cannot tell.
+    pub(crate) hosts: Vec<HostRow>,
+    pub(crate) storage: Vec<StorageRow>,
+    pub(crate) storage_disturbed: bool,
+    /// Samples that hosts and storage are told from.
+    pub(crate) host_samples: usize,
     /// Disks that were reported.
     pub(crate) disks: usize,
     pub(crate) timeline: Option<String>,
@@ -76,6 +83,7 @@ fn workload_section(source: &Source<'_>, workload: &str) -> Result<WorkloadSecti
 }
 
 fn case_section(source: &Source<'_>, index: usize, case: &Case) -> Result<CaseSection, serde_json::Error> {
+    let storage = hosts::storage(case);
     let timeline = charts::timeline(case, &source.plan, source.unit);
     let timeline_caption = timeline.as_ref().map(|timeline| timeline.caption.clone()).unwrap_or_default();
     let workers = case.per_worker.iter().map(|part| (part.worker.as_str(), "", part.window_seconds, &part.ops));
@@ -91,6 +99,10 @@ fn case_section(source: &Source<'_>, index: usize, case: &Case) -> Result<CaseSe
         pacing: incidents::pacing(case),
         generator: incidents::generator(case),
         incidents: incidents::incidents(case),
+        hosts: hosts::hosts(case),
+        storage_disturbed: storage.iter().any(|row| row.disturbed),
+        storage,
+        host_samples: case.hosts.len(),
         disks: case.per_disk.len(),
         timeline: timeline.map(|timeline| island(&charts::Chart::Timeline(Box::new(timeline)))).transpose()?,
         timeline_caption,

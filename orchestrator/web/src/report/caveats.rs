@@ -2,6 +2,7 @@
 
 use analysis::export::{Case, Op, Second};
 
+use super::hosts;
 use super::plan_view::PlanView;
 use super::series::gaps;
 use crate::format::{self, Marks};
@@ -103,6 +104,10 @@ pub(crate) fn of_case(case: &Case, plan: &PlanView, notes: &mut Notes) -> Caveat
     }
     if case.generator.as_ref().is_some_and(|generator| generator.may_limit) {
         out.badges.push("the load generator may limit".to_owned());
+    }
+    if let Some(text) = hosts::disturbance(case) {
+        add(Scope::Case, format!("{name}: {text}"));
+        out.badges.push("storage not at rest".to_owned());
     }
     if let Some(steady) = case.steady_state.as_ref().filter(|steady| steady.verdict == "not-achieved") {
         let reason = steady.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();

@@ -77,8 +77,12 @@ pub(crate) struct Line {
 
 /// JSON that may stand inside a `<script>` element: `<`, `>` and `&` are escaped, so that no text in it can end the element.
 pub(crate) fn island(chart: &Chart) -> Result<String, serde_json::Error> {
-    let json = serde_json::to_string(chart)?;
-    Ok(json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"))
+    Ok(escape_island(&serde_json::to_string(chart)?))
+}
+
+/// JSON text that may stand inside a `<script>` element.
+pub(crate) fn escape_island(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 /// The operations of a workload, in the order in which they are drawn.
@@ -119,6 +123,24 @@ pub(crate) fn percentiles(cases: &[(usize, &Case)], unit: LatencyUnit) -> Option
         })
         .collect();
     (!curves.is_empty()).then(|| Chart::Percentiles { unit: unit.label(), unit_us: unit.us(), curves })
+}
+
+/// Percentile curves of any cases under labels, as the content of a chart's island. None where nothing was measured.
+pub(crate) fn overlay(cases: &[(String, &Case)], unit: LatencyUnit) -> Result<Option<String>, serde_json::Error> {
+    let curves: Vec<Curve> = cases
+        .iter()
+        .enumerate()
+        .flat_map(|(order, (label, case))| {
+            parts(&case.ops).into_iter().filter_map(move |(op, figures)| {
+                let latency = figures?.latency_us.as_ref()?;
+                Some(Curve { footprint: label.clone(), order, op, us: points(latency) })
+            })
+        })
+        .collect();
+    if curves.is_empty() {
+        return Ok(None);
+    }
+    island(&Chart::Percentiles { unit: unit.label(), unit_us: unit.us(), curves }).map(Some)
 }
 
 fn points(latency: &Latency) -> [f64; 7] {

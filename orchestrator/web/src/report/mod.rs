@@ -6,6 +6,7 @@ mod charts;
 mod circumstances;
 mod engine;
 mod figures;
+mod hosts;
 mod incidents;
 mod page;
 mod plan_view;
@@ -13,5 +14,8 @@ mod profile;
 mod series;
 mod view;
 
+pub(crate) use charts::{escape_island, overlay};
 pub use page::report_html;
+pub(crate) use plan_view::flatten;
+pub(crate) use profile::profile;
 pub(crate) use view::{ReportView, verdict};

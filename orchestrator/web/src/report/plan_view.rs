@@ -87,7 +87,7 @@ impl EnvironmentView {
 }
 
 /// A nested value as `path`, `value` rows.
-fn flatten(value: &Value) -> Vec<(String, String)> {
+pub(crate) fn flatten(value: &Value) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     flatten_into("", value, &mut rows);
     rows

@@ -10,7 +10,7 @@ use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use store::{Role, Store};
 use tower::ServiceExt as _;
-use web::{App, Progress, RunSource};
+use web::{AllowedHosts, App, Parts, Progress, RunSource, Workshop};
 
 use crate::source::{PASSWORD, Runs, add_user, new_app, new_store};
 
@@ -59,6 +59,17 @@ impl Interface {
         add_user(&interface.store, "admin", Role::Admin).await;
         add_user(&interface.store, "viewer", Role::Viewer).await;
         interface
+    }
+
+    /// With somebody who carries out runs.
+    pub(crate) async fn with_workshop(exports: Vec<Export>, workshop: Arc<dyn Workshop>) -> Self {
+        let (directory, store) = new_store().await;
+        let listening = "127.0.0.1:8440".parse().unwrap();
+        let (runs, hosts) = (Arc::new(Runs::new(exports, None)), AllowedHosts::listening_on(listening));
+        let app = App::new(Parts { runs, workshop, store: store.clone(), hosts, listening, secure: false }).unwrap();
+        add_user(&store, "admin", Role::Admin).await;
+        add_user(&store, "viewer", Role::Viewer).await;
+        Self { _directory: directory, store, router: web::router(app.clone()), app }
     }
 
     /// Without a user.

@@ -35,7 +35,14 @@ impl Served {
         let address = listener.local_addr().unwrap();
         let (directory, store) = new_store().await;
         let (hosts, secure) = (AllowedHosts::listening_on(address), tls.is_some());
-        let parts = Parts { runs: Arc::new(runs), store: store.clone(), hosts, listening: address, secure };
+        let parts = Parts {
+            runs: Arc::new(runs),
+            workshop: Arc::new(web::Onlooker::default()),
+            store: store.clone(),
+            hosts,
+            listening: address,
+            secure,
+        };
         let app = App::new(parts).unwrap();
         let (stop, stopped) = oneshot::channel();
         let serve = web::serve(listener, tls, app.clone(), async move { stopped.await.unwrap_or_default() });

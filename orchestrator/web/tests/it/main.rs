@@ -17,3 +17,4 @@ mod listener;
 mod report;
 mod router;
 mod walk;
+mod workshop;

@@ -95,6 +95,29 @@ fn what_disks_did_beside_their_ios_is_shown_where_there_is_something() {
 }
 
 #[test]
+fn a_disturbed_figure_shows_its_cause() {
+    let body = body(&samples::incomplete());
+    let text = text(&body);
+    let cause = "4k-random-write, 512GiB: the storage cluster was not at rest in the window: HEALTH_WARN (PG_DEGRADED), \
+                 recovery at up to 5 MiB a second, up to 12.50 % of the objects displaced.";
+    assert!(text.contains(cause), "{text}");
+    assert_eq!(
+        body.matches("<span class=\"badge\">storage not at rest").count(),
+        2,
+        "in the overview and among all figures"
+    );
+    let table = text.split("Hosts and storage during the case (8 samples)").nth(1).unwrap();
+    let table = table.split("By worker").next().unwrap();
+    assert!(table.contains("pve1 23.5 (27.0) 24 GiB of 64 GiB 3.5 (7.0) –"), "{table}");
+    assert!(table.contains("pve2 5.0 (5.0) 24 GiB of 64 GiB – –"), "{table}");
+    let stretches = ["−20 0 HEALTH_OK 0 B 0.00 0", "10 30 HEALTH_WARN (PG_DEGRADED) 5 MiB 12.50 0", "40 50 HEALTH_OK"];
+    for stretch in stretches {
+        assert!(table.contains(stretch), "{stretch}: {table}");
+    }
+    assert!(!self::text(&self::body(&samples::demo())).contains("Hosts and storage"), "nothing is known there");
+}
+
+#[test]
 fn a_result_limited_by_the_generator_is_marked() {
     let limited = body(&samples::incomplete());
     // Once in the overview and once in the table of all figures.

@@ -2,9 +2,9 @@
 //! IOPS = count / seconds, Little's law), and the same call gives the same export.
 
 use analysis::export::{
-    Case, Device, DiskSettings, Event, Export, FORMAT, Fill, Generator, GeneratorFinding, GeneratorUse, HotSpot,
-    IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerWorker, Rate, RegionRange, Run, Second, SecondOp, Stall,
-    SteadyState, Unfinished, WorkerCount, WorkloadOptions,
+    Case, Device, DiskSettings, Event, Export, FORMAT, Fill, Generator, GeneratorFinding, GeneratorUse, HostLoad,
+    HostSample, HotSpot, IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerWorker, Rate, RegionRange, Run, Second,
+    SecondOp, Stall, SteadyState, StorageHealth, Unfinished, WorkerCount, WorkloadOptions,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -110,6 +110,7 @@ pub(crate) fn incomplete() -> Export {
         Some(Device { reads: 0, read_merges: 0, writes: writes / 4, write_merges: writes - writes / 4, differs: true });
     // Agrees, so it is no incident.
     failed.per_disk[1].device = Some(Device { reads: 0, read_merges: 0, writes, write_merges: 0, differs: false });
+    failed.hosts = host_samples();
     failed.generator = Some(Generator {
         may_limit: true,
         findings: vec![GeneratorFinding {
@@ -230,6 +231,12 @@ pub(crate) fn hostile() -> Export {
         case.state = bad("state ");
         case.reason = Some(bad("reason "));
         case.warnings = vec![bad("case warning ")];
+        for sample in &mut case.hosts {
+            sample.hosts.iter_mut().for_each(|load| load.host = bad("node "));
+            if let Some(health) = &mut sample.storage {
+                (health.status, health.checks) = (bad("health "), vec![bad("check ")]);
+            }
+        }
         let options = case.options.as_mut().expect("a sample has options");
         options.on_error = bad("policy ");
         options.rate = Some(Rate { iops: 1.0, per: bad("per "), poisson: false });
@@ -499,8 +506,36 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
         generator: Some(Generator::default()),
         per_worker,
         per_disk,
+        hosts: Vec::new(),
         warnings: Vec::new(),
     }
+}
+
+/// Ten seconds apart from 20 s before the window: at rest, then a degraded pool that recovers.
+fn host_samples() -> Vec<HostSample> {
+    let load = |host: &str, cpu: f64, pressure: Option<f64>| HostLoad {
+        host: host.to_owned(),
+        cpu_percent: Some(cpu),
+        memory_used_bytes: Some(24 << 30),
+        memory_bytes: Some(64 << 30),
+        io_pressure_percent: pressure,
+        io_wait_percent: None,
+    };
+    let sample = |number: u32| {
+        let degraded = (3..6).contains(&number);
+        HostSample {
+            t: f64::from(number) * 10.0 - 20.0,
+            hosts: vec![load("pve1", 20.0 + f64::from(number), Some(f64::from(number))), load("pve2", 5.0, None)],
+            storage: Some(StorageHealth {
+                status: if degraded { "HEALTH_WARN" } else { "HEALTH_OK" }.to_owned(),
+                checks: if degraded { vec!["PG_DEGRADED".to_owned()] } else { Vec::new() },
+                recovery_bytes_per_second: if degraded { u64::from(number) << 20 } else { 0 },
+                displaced_percent: if degraded { 12.5 } else { 0.0 },
+                scrubbing: 0,
+            }),
+        }
+    };
+    (0..8).map(sample).collect()
 }
 
 /// Rounds that rise by 2 % each; too short a preconditioning has none.

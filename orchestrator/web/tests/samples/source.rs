@@ -82,7 +82,8 @@ pub(crate) async fn new_store() -> (tempfile::TempDir, Store) {
 /// An app of a store and a source, as a listener at `listening` would have it.
 pub(crate) fn new_app(runs: Arc<dyn RunSource>, store: Store, listening: SocketAddr) -> App {
     let hosts = AllowedHosts::listening_on(listening);
-    App::new(Parts { runs, store, hosts, listening, secure: false }).unwrap()
+    App::new(Parts { runs, workshop: Arc::new(web::Onlooker::default()), store, hosts, listening, secure: false })
+        .unwrap()
 }
 
 /// A password that is long enough.

@@ -11,7 +11,10 @@ use super::BuildError;
 use crate::cpio::{Archive, Node};
 
 /// What the worker loads at boot, with what each needs before it. NVMe and the serial port are built into the kernel.
-const AT_BOOT: [&str; 13] = [
+const AT_BOOT: [&str; 15] = [
+    // The power button, by which a hypervisor asks for an orderly shutdown.
+    "evdev",
+    "button",
     // KVM: Proxmox VE, QEMU on this machine, and clouds.
     "virtio_pci",
     "virtio-rng",

@@ -2,7 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -38,17 +37,11 @@ impl Vm {
             .args(["-drive", &format!("if=none,id=cd,media=cdrom,readonly=on,file={}", iso.display())])
             .args(["-device", "ide-cd,drive=cd,bus=ide.1", "-serial", &format!("file:{}", console.display())])
             .args(more)
-            .args(["-monitor", "stdio"])
-            .stdin(Stdio::piped())
+            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
         Self { child, console, started: Instant::now() }
-    }
-
-    /// Gives QEMU's monitor a command.
-    pub(crate) fn monitor(&mut self, command: &str) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{command}").unwrap();
     }
 
     pub(crate) fn console(&self) -> String {

@@ -161,6 +161,8 @@ fn test_plan() -> TestPlan {
     TestPlan {
         name: "two workers".into(),
         target: Target::Local(LocalTarget { disk_dir: None, isolation: plan::Isolation::Process }),
+        guard: None,
+        canary: false,
         workers: Workers { count: 2, vcpus: 1, memory_bytes: 1 << 30, disks: 2 },
         footprints: vec![Footprint { bytes: 1_000_000_000, label: "1GB".into() }],
         initialise: Initialise::FullWrite,
@@ -187,6 +189,7 @@ fn test_plan() -> TestPlan {
         }],
         deploy: Deploy::Once,
         on_worker_loss: OnWorkerLoss::Fail,
+        on_restart: plan::proxmox::OnRestart::Teardown,
         read_unwritten: false,
         seed: None,
     }

@@ -1,0 +1,81 @@
+//! A plan from the empty cluster to the empty cluster.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::followed::{Bench, PATIENCE, plan};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_carried_out_after_a_canary_and_leaves_the_cluster_as_it_was() {
+    let Some(bench) = Bench::start() else { return };
+    let before = bench.fake.inventory();
+    let (_, export) = bench.run(&plan("3s"), true).await;
+    assert_eq!((export.run.state.as_str(), export.run.complete), ("done", true), "{:?}", export.run.reason);
+    let flown =
+        export.run.events.iter().filter(|event| event.message.contains("read back as written, removed")).count();
+    assert_eq!(flown, 2, "one canary a node: {:#?}", export.run.events);
+    let hosts = &export.cases[0].hosts;
+    let nodes: Vec<&str> = hosts[0].hosts.iter().map(|load| load.host.as_str()).collect();
+    assert_eq!(nodes, ["pve1", "pve2"], "workers are spread over the nodes");
+    assert!(hosts[0].storage.as_ref().is_some_and(|storage| storage.status == "HEALTH_OK"), "{hosts:?}");
+    assert_eq!(bench.fake.requests("POST", "/upload"), 4, "an image a fleet and node");
+    assert_eq!(bench.fake.inventory(), before);
+    assert_eq!(bench.fake.get("pve.running_tasks()"), json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happens_to_the_cluster_under_load_reaches_the_run() {
+    let Some(bench) = Bench::start() else { return };
+    let bench = Arc::new(bench);
+    let before = bench.fake.inventory();
+    let running = tokio::spawn({
+        let bench = Arc::clone(&bench);
+        async move { bench.run(&plan("600s"), false).await }
+    });
+    let mut progress = bench.progress.subscribe();
+    let measured = progress.wait_for(|progress| progress.state == "sampling" && progress.iops.is_some());
+    tokio::time::timeout(PATIENCE, measured).await.expect("a measured second in time").unwrap();
+    let first = bench.fake.get("[vm.node for vm in pve.vms]");
+    assert_eq!(first, json!(["pve1", "pve2"]));
+    bench.fake.run("pve.vms[1].node = 'pve1'");
+    let store = bench.store().await;
+    let run = store.find_run("latest").await.unwrap();
+    let told = async {
+        while !store.load_export(run).await.unwrap().run.warnings.iter().any(|text| text.contains("was moved")) {
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, told).await.expect("the move is told in time");
+    bench.fake.run("pve.vms[1].node = 'pve2'\npve.storages['ceph'].update(avail=190 * 2**30)");
+    let (_, export) = running.await.unwrap();
+    let reason = export.run.reason.as_deref().unwrap();
+    assert!(reason.contains("stopped by the guard: min_free_percent: storage ceph has 19.0 % free"), "{reason}");
+    let case = &export.cases[0];
+    assert!(case.state == "incomplete" && case.window_seconds < 600.0, "{} {}", case.state, case.window_seconds);
+    assert!(case.ops.read.as_ref().unwrap().count > 0);
+    let moved = export.run.warnings.iter().find(|text| text.contains("was moved from pve2 to pve1 during the run"));
+    assert!(moved.is_some(), "{:?}", export.run.warnings);
+    bench.fake.run("pve.storages['ceph'].update(avail=1000 * 2**30)");
+    let mut after = bench.fake.inventory();
+    after["storages"]["ceph"]["avail"] = before["storages"]["ceph"]["avail"].clone();
+    assert_eq!(after, before, "it is torn down all the same");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_cannot_create_is_named_by_the_canary() {
+    let Some(bench) = Bench::start() else { return };
+    let before = bench.fake.inventory();
+    bench.fake.run(
+        "def refuse(values):\n\
+         \x20 if values['node'] == 'pve2':\n\
+         \x20   raise PveError(500, 'no such bridge vmbr0')\n\
+         pve.before_create = refuse",
+    );
+    let (_, export) = bench.run(&plan("1s"), true).await;
+    let reason = export.run.reason.as_deref().unwrap();
+    assert!(reason.starts_with("canary on pve2 failed at creating the worker:"), "{reason}");
+    assert!(reason.contains("no such bridge") && !reason.contains("pve1 failed"), "{reason}");
+    assert_eq!((export.run.state.as_str(), export.cases.len()), ("failed", 0));
+    assert_eq!(bench.fake.inventory(), before);
+}

@@ -1,0 +1,113 @@
+//! Reading what a run under way delivers, a little at a time.
+
+use std::ops::Range;
+
+use analysis::export::{Event, Second};
+use jiff::Timestamp;
+use worker_protocol::Phase;
+
+use crate::error::Fault;
+use crate::export::cluster_seconds;
+use crate::rows::{from_json, time, time_opt};
+use crate::samples::seconds_of_case;
+use crate::{CaseId, CaseWorker, RunId, Store, StoreError, StoredSecond, sql};
+
+/// An event with its place in the store; later ones have larger places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEvent {
+    /// Place, for [`Store::events_after`].
+    pub id: i64,
+    /// The event.
+    pub event: Event,
+}
+
+/// The case of a run that was started last, as far as a live view needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveCase {
+    /// Id.
+    pub id: CaseId,
+    /// Place in the plan's order, from 0.
+    pub ordinal: u32,
+    /// Start of preconditioning; none before the workers were told.
+    pub started: Option<Timestamp>,
+    /// Preconditioning, whole seconds.
+    pub precondition_seconds: u32,
+    /// Window, whole seconds.
+    pub sample_seconds: u32,
+    /// Workers that it was given to, and whether each one's part is over.
+    pub workers: Vec<(CaseWorker, bool)>,
+}
+
+impl Store {
+    /// At most `limit` events of a run after the one at `after`, in order; from the first one on with 0.
+    ///
+    /// # Errors
+    /// [`StoreError`] where they cannot be read.
+    pub async fn events_after(&self, run: RunId, after: i64, limit: u32) -> Result<Vec<StoredEvent>, StoreError> {
+        let read = async {
+            let query = sqlx::query_as(sql::EVENTS_AFTER).bind(run.to_string()).bind(after).bind(limit);
+            let rows: Vec<(i64, String, String, String)> = query.fetch_all(&self.inner.readers).await?;
+            let event = |(id, at, level, message): (i64, String, String, String)| {
+                Ok(StoredEvent { id, event: Event { at: time(&at, "events.at")?, level, message } })
+            };
+            rows.into_iter().map(event).collect()
+        };
+        self.named("reading events", read.await)
+    }
+
+    /// The case of a run that was started last; none before the first.
+    ///
+    /// # Errors
+    /// [`StoreError`] where it cannot be read.
+    pub async fn live_case(&self, run: RunId) -> Result<Option<LiveCase>, StoreError> {
+        self.named("reading the case under way", self.try_live_case(run).await)
+    }
+
+    async fn try_live_case(&self, run: RunId) -> Result<Option<LiveCase>, Fault> {
+        let query = sqlx::query_as(sql::LIVE_CASE).bind(run.to_string());
+        let row: Option<(i64, u32, Option<String>, u32, u32)> = query.fetch_optional(&self.inner.readers).await?;
+        let Some((id, ordinal, started, precondition_seconds, sample_seconds)) = row else { return Ok(None) };
+        let workers: Vec<(String, String, bool)> =
+            sqlx::query_as(sql::LIVE_CASE_WORKERS).bind(id).fetch_all(&self.inner.readers).await?;
+        let workers = workers.into_iter().map(|(worker, disks, ended)| {
+            Ok((CaseWorker { worker, disks: from_json(&disks, "case_workers.disks_json")? }, ended))
+        });
+        Ok(Some(LiveCase {
+            id: CaseId(id),
+            ordinal,
+            started: time_opt(started.as_deref(), "cases.started")?,
+            precondition_seconds,
+            sample_seconds,
+            workers: workers.collect::<Result<_, Fault>>()?,
+        }))
+    }
+
+    /// The stored samples of seconds `range` of a running case with their histograms, by second and worker; a finished case has none left.
+    ///
+    /// # Errors
+    /// [`StoreError`] where they cannot be read.
+    pub async fn seconds_of_case(
+        &self,
+        case: CaseId,
+        phase: Phase,
+        range: Range<u32>,
+    ) -> Result<Vec<StoredSecond>, StoreError> {
+        let rows = async {
+            let mut connection = self.inner.readers.acquire().await?;
+            seconds_of_case(&mut connection, case, phase, range).await
+        };
+        self.named("reading seconds", rows.await)
+    }
+
+    /// The cluster's seconds of a finished case, of preconditioning and of the window; none while it goes on.
+    ///
+    /// # Errors
+    /// [`StoreError`] where they cannot be read.
+    pub async fn cluster_seconds(&self, case: CaseId) -> Result<(Vec<Second>, Vec<Second>), StoreError> {
+        let rows = async {
+            let mut connection = self.inner.readers.acquire().await?;
+            cluster_seconds(&mut connection, case).await
+        };
+        self.named("reading a case's seconds", rows.await)
+    }
+}

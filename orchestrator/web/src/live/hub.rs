@@ -1,0 +1,527 @@
+//! The run under way, for everybody who watches it: one bounded state, one message a second, replay for who was away.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use analysis::export::{Event, Second};
+use jiff::Timestamp;
+use plan::{Schedule, TestPlan};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::broadcast;
+use uuid::Uuid;
+
+use super::figures::{self, FIGURE_NAMES, Figures};
+use super::heat::{DiskBeat, HeatWindow, Layout};
+use super::history::{Bucket, Change, History};
+use super::steps::{self, StepView};
+
+/// Seconds that are kept one by one, beside the whole run in bounded steps.
+pub(crate) const RECENT_SECONDS: usize = 300;
+/// Messages that are kept for viewers who come back; who was away longer gets the whole state.
+const REPLAYED_MESSAGES: usize = 60;
+/// Messages that a slow viewer may lag behind before it gets the whole state.
+const LAG_MESSAGES: usize = 32;
+/// Lines of events that the page shows; the report has all of them.
+pub(crate) const LOG_LINES: usize = 200;
+
+/// How far the run is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LiveProgress {
+    /// State of the run.
+    pub state: String,
+    /// What is being done, for a person.
+    pub step: String,
+    /// Place of the step in the schedule, from 0.
+    pub step_index: usize,
+    /// Share of the step that is done, 0 to 1.
+    pub step_fraction: f64,
+    /// Share of the run that is done, 0 to 1.
+    pub fraction: f64,
+    /// Number of the case, from 1; 0 before the first.
+    pub case: u32,
+    /// Cases of the run.
+    pub cases: u32,
+    /// Bytes that the fill under way has written and will have written.
+    pub fill: Option<(u64, u64)>,
+    /// Bytes a second of the fill under way, the last second.
+    pub fill_bytes_per_s: Option<f64>,
+    /// I/Os in the last second, all workers.
+    pub iops: Option<f64>,
+    /// MiB in the last second, all workers.
+    pub mib_per_s: Option<f64>,
+    /// Estimated seconds to the end of the run.
+    pub seconds_left: Option<f64>,
+}
+
+/// One second of a case.
+#[derive(Debug, Clone)]
+pub struct CaseSecond {
+    /// When it began, seconds after the run did.
+    pub at: u32,
+    /// The cluster.
+    pub second: Second,
+    /// The workload reads, and it writes.
+    pub asked: (bool, bool),
+    /// By worker, in the order of its disks; empty where that is not known any more.
+    pub disks: BTreeMap<String, Vec<DiskBeat>>,
+}
+
+/// What is new since the last message. Everything may be absent.
+#[derive(Debug, Default)]
+pub struct Beat {
+    /// Where the run is.
+    pub progress: Option<LiveProgress>,
+    /// A case began on these workers.
+    pub layout: Option<Layout>,
+    /// Seconds of the case under way.
+    pub seconds: Vec<CaseSecond>,
+    /// A second of a fill: when, seconds after the run began, and MiB a second.
+    pub fill: Option<(u32, f64)>,
+    /// Events.
+    pub events: Vec<Event>,
+}
+
+/// How a run ended, for its viewers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LiveEnd {
+    /// Final state.
+    pub state: String,
+    /// Why it failed or was cancelled.
+    pub reason: Option<String>,
+}
+
+/// The run under way in this process, or the last one.
+#[derive(Debug)]
+pub struct Hub {
+    /// Tells this process's messages from those of an earlier one.
+    epoch: u64,
+    pub(super) viewers: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// None once the server stops: streams end then.
+    sender: Option<broadcast::Sender<Arc<Message>>>,
+    sequence: u64,
+    replay: VecDeque<Arc<Message>>,
+    run: Option<LiveRun>,
+}
+
+/// A message to all viewers.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) run: Uuid,
+    pub(crate) sequence: u64,
+    pub(crate) json: String,
+}
+
+#[derive(Debug)]
+struct LiveRun {
+    id: Uuid,
+    name: String,
+    began: Timestamp,
+    steps: Vec<StepView>,
+    progress: LiveProgress,
+    history: History,
+    recent: VecDeque<(u32, Figures)>,
+    heat: HeatWindow,
+    log: VecDeque<Event>,
+    end: Option<LiveEnd>,
+    stopping: bool,
+}
+
+/// What a viewer starts from.
+pub(crate) struct Joined {
+    /// Messages since then; none once the server stops.
+    pub(crate) receiver: Option<broadcast::Receiver<Arc<Message>>>,
+    /// What was missed, in order.
+    pub(crate) missed: Vec<Arc<Message>>,
+}
+
+impl Default for Hub {
+    fn default() -> Self {
+        let state = State {
+            sender: Some(broadcast::Sender::new(LAG_MESSAGES)),
+            sequence: 0,
+            replay: VecDeque::new(),
+            run: None,
+        };
+        let epoch = Timestamp::now().as_millisecond().unsigned_abs();
+        Self { epoch, viewers: AtomicUsize::new(0), state: Mutex::new(state) }
+    }
+}
+
+impl Hub {
+    /// A run begins; viewers of another one see its end.
+    pub fn begin(&self, id: Uuid, began: Timestamp, plan: &TestPlan, schedule: &Schedule) {
+        let mut state = self.lock();
+        state.replay.clear();
+        state.run = Some(LiveRun {
+            id,
+            name: plan.name.clone(),
+            began,
+            steps: steps::steps(plan, schedule),
+            progress: LiveProgress { state: "planned".to_owned(), ..LiveProgress::default() },
+            history: History::default(),
+            recent: VecDeque::new(),
+            heat: HeatWindow::default(),
+            log: VecDeque::new(),
+            end: None,
+            stopping: false,
+        });
+        drop(state);
+        self.send(|run, message| run.describe(message));
+    }
+
+    /// Something is new; about once a second.
+    pub fn beat(&self, beat: Beat) {
+        self.send(|run, message| run.take(beat, message));
+    }
+
+    /// Somebody asked the run to stop.
+    pub fn stopping(&self) {
+        self.send(|run, message| {
+            run.stopping = true;
+            message.insert("stopping".to_owned(), Value::Bool(true));
+        });
+    }
+
+    /// Run `id` has ended. Where another one has begun since, its viewers are not told.
+    pub fn end(&self, id: Uuid, end: LiveEnd) {
+        if self.shows().is_none_or(|(shown, _)| shown != id) {
+            return;
+        }
+        self.send(|run, message| {
+            let now = run.now();
+            let done = if end.state == "done" { run.steps.len() } else { run.progress.step_index };
+            let mut changed = steps::advance(&mut run.steps, done, now);
+            if let Some(step) = run.steps.get_mut(done) {
+                step.ended.get_or_insert(now);
+                changed.push(done);
+            }
+            run.steps_into(message, &changed);
+            message.insert("end".to_owned(), json!(end));
+            run.end = Some(end);
+        });
+    }
+
+    /// The server stops: every stream ends.
+    pub fn close(&self) {
+        self.lock().sender = None;
+    }
+
+    /// Id of the run that the hub shows, and whether it goes on.
+    #[must_use]
+    pub fn shows(&self) -> Option<(Uuid, bool)> {
+        self.lock().run.as_ref().map(|run| (run.id, run.end.is_none()))
+    }
+
+    /// How far run `id` is; none where the hub does not show it.
+    #[must_use]
+    pub fn progress(&self, id: Uuid) -> Option<LiveProgress> {
+        self.lock().run.as_ref().filter(|run| run.id == id).map(|run| run.progress.clone())
+    }
+
+    /// The whole state of run `id`; none where the hub does not show it.
+    pub(crate) fn snapshot(&self, id: Uuid) -> Option<Snapshot> {
+        let state = self.lock();
+        let run = state.run.as_ref().filter(|run| run.id == id)?;
+        let event_id = self.event_id(state.sequence);
+        let mut message = Map::new();
+        message.insert("id".to_owned(), Value::String(event_id.clone()));
+        run.describe(&mut message);
+        Some(Snapshot {
+            event_id,
+            json: Value::Object(message).to_string(),
+            name: run.name.clone(),
+            began: run.began,
+            steps: run.steps.clone(),
+            progress: run.progress.clone(),
+            log: run.log.iter().cloned().collect(),
+            end: run.end.clone(),
+            stopping: run.stopping,
+        })
+    }
+
+    /// Joins the viewers. `last` is the id of the last message that the viewer has; none or an unknown one means that it needs the
+    /// whole state first, and the answer is none.
+    pub(crate) fn join(
+        &self,
+        id: Uuid,
+        last: Option<&str>,
+    ) -> (Option<Joined>, Option<broadcast::Receiver<Arc<Message>>>) {
+        let state = self.lock();
+        let receiver = state.sender.as_ref().map(broadcast::Sender::subscribe);
+        match last.and_then(|last| self.sequence_of(last)).and_then(|last| state.since(id, last)) {
+            Some(missed) => (Some(Joined { receiver, missed }), None),
+            None => (None, receiver),
+        }
+    }
+
+    /// The id of a message, as the viewer gives it back.
+    pub(crate) fn event_id(&self, sequence: u64) -> String {
+        format!("{}-{sequence}", self.epoch)
+    }
+
+    fn sequence_of(&self, id: &str) -> Option<u64> {
+        let (epoch, sequence) = id.split_once('-')?;
+        (epoch.parse() == Ok(self.epoch)).then_some(())?;
+        sequence.parse().ok()
+    }
+
+    fn send(&self, change: impl FnOnce(&mut LiveRun, &mut Map<String, Value>)) {
+        let mut state = self.lock();
+        let sequence = state.sequence + 1;
+        let Some(run) = &mut state.run else { return };
+        let mut message = Map::new();
+        change(run, &mut message);
+        message.insert("now".to_owned(), super::history::shorten_time(run.now()).into());
+        let message = Arc::new(Message { run: run.id, sequence, json: Value::Object(message).to_string() });
+        state.sequence = sequence;
+        state.replay.push_back(Arc::clone(&message));
+        if state.replay.len() > REPLAYED_MESSAGES {
+            state.replay.pop_front();
+        }
+        // Nobody may be watching.
+        let _ = state.sender.as_ref().map(|sender| sender.send(message));
+    }
+
+    /// A panic elsewhere leaves figures for a person, nothing that must hold together.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The messages after `last`; none where some of them are not kept any more, or are about another run.
+    fn since(&self, id: Uuid, last: u64) -> Option<Vec<Arc<Message>>> {
+        self.run.as_ref().filter(|run| run.id == id)?;
+        let oldest = self.replay.front().map_or(self.sequence + 1, |message| message.sequence);
+        (last + 1 >= oldest && last <= self.sequence)
+            .then(|| self.replay.iter().filter(|message| message.sequence > last).cloned().collect())
+    }
+}
+
+/// What the page shows before its script runs.
+pub(crate) struct Snapshot {
+    /// Id of the message that it holds the place of.
+    pub(crate) event_id: String,
+    /// Everything, as the page's script takes it.
+    pub(crate) json: String,
+    pub(crate) name: String,
+    pub(crate) began: Timestamp,
+    pub(crate) steps: Vec<StepView>,
+    pub(crate) progress: LiveProgress,
+    pub(crate) log: Vec<Event>,
+    pub(crate) end: Option<LiveEnd>,
+    pub(crate) stopping: bool,
+}
+
+impl LiveRun {
+    /// Seconds since the run began.
+    fn now(&self) -> f64 {
+        Timestamp::now().duration_since(self.began).as_secs_f64().max(0.0)
+    }
+
+    /// Everything, as the first message to a viewer.
+    fn describe(&self, message: &mut Map<String, Value>) {
+        let recent: Vec<Value> = self.recent.iter().map(|(at, figures)| second_json(*at, figures)).collect();
+        let whole = json!({
+            "now": super::history::shorten_time(self.now()),
+            "run": { "id": self.id, "name": self.name, "began": self.began.as_millisecond(), "steps": self.steps },
+            "names": FIGURE_NAMES,
+            "progress": self.progress,
+            "history": self.history,
+            "recent": recent,
+            "heat": self.heat.map(),
+            "log": self.log,
+            "stopping": self.stopping,
+            "end": self.end,
+        });
+        if let Value::Object(whole) = whole {
+            message.extend(whole);
+        }
+    }
+
+    fn take(&mut self, beat: Beat, message: &mut Map<String, Value>) {
+        if let Some(progress) = beat.progress {
+            let now = self.now();
+            let changed = steps::advance(&mut self.steps, progress.step_index, now);
+            self.steps_into(message, &changed);
+            message.insert("progress".to_owned(), json!(progress));
+            self.progress = progress;
+        }
+        if let Some(layout) = beat.layout {
+            self.heat.begin(layout);
+        }
+        let fresh: Vec<(u32, Figures)> = beat
+            .seconds
+            .iter()
+            .map(|second| (second.at, figures::of_case(&second.second, second.asked.0, second.asked.1)))
+            .chain(beat.fill.map(|(at, mib_per_s)| (at, figures::of_fill(mib_per_s))))
+            .collect();
+        let beaten = beat.seconds.iter().any(|second| !second.disks.is_empty());
+        beat.seconds
+            .into_iter()
+            .filter(|second| !second.disks.is_empty())
+            .for_each(|second| self.heat.add(second.disks));
+        if beaten {
+            message.insert("heat".to_owned(), json!(self.heat.map()));
+        }
+        self.series_into(message, &fresh);
+        if !beat.events.is_empty() {
+            message.insert("events".to_owned(), json!(beat.events));
+            self.log.extend(beat.events);
+            self.log.drain(..self.log.len().saturating_sub(LOG_LINES));
+        }
+    }
+
+    fn steps_into(&self, message: &mut Map<String, Value>, changed: &[usize]) {
+        let times: Vec<Value> = changed
+            .iter()
+            .filter_map(|index| Some(json!([index, self.steps.get(*index)?.began, self.steps.get(*index)?.ended])))
+            .collect();
+        if !times.is_empty() {
+            message.insert("steps".to_owned(), Value::Array(times));
+        }
+    }
+
+    /// New seconds one by one, and the buckets of the whole run that they changed: all where it was folded.
+    fn series_into(&mut self, message: &mut Map<String, Value>, fresh: &[(u32, Figures)]) {
+        if fresh.is_empty() {
+            return;
+        }
+        let mut folded = false;
+        let mut changed: BTreeMap<u32, Bucket> = BTreeMap::new();
+        for (at, figures) in fresh {
+            match self.history.add(*at, figures) {
+                Change::Folded => folded = true,
+                Change::Bucket(place) => {
+                    let bucket = self.history.buckets[place].clone();
+                    changed.insert(bucket.index, bucket);
+                }
+            }
+            self.recent.push_back((*at, *figures));
+        }
+        self.recent.drain(..self.recent.len().saturating_sub(RECENT_SECONDS));
+        let seconds: Vec<Value> = fresh.iter().map(|(at, figures)| second_json(*at, figures)).collect();
+        message.insert("seconds".to_owned(), Value::Array(seconds));
+        if folded {
+            message.insert("history".to_owned(), json!(self.history));
+        } else {
+            message.insert("buckets".to_owned(), json!(changed.values().collect::<Vec<_>>()));
+        }
+    }
+}
+
+/// `[second, figure, …]` in the order of [`FIGURE_NAMES`].
+fn second_json(at: u32, figures: &Figures) -> Value {
+    let values = figures.iter().map(|value| value.map(super::history::shorten).into());
+    std::iter::once(Value::from(at)).chain(values).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use analysis::export::SecondOp;
+
+    use super::*;
+
+    fn started() -> (Hub, Uuid) {
+        let (hub, id) = (Hub::default(), Uuid::now_v7());
+        let plan = plan::parse("demo", plan::DEMO_PLAN, &plan::Profiles::shipped()).unwrap();
+        let schedule = plan::schedule(&plan, plan::FillRate::assumed());
+        hub.begin(id, Timestamp::now(), &plan, &schedule);
+        (hub, id)
+    }
+
+    fn second(at: u32) -> Beat {
+        let op = SecondOp { iops: 10.0, mib_per_s: 1.0, mean_us: 5.0, p50_us: 4.0, p99_us: 7.0, max_us: 8.0 };
+        let disks = [("w1".to_owned(), vec![DiskBeat { count: 10, sum_ns: 50_000, max_ns: 8_000, errors: 0 }])];
+        let second = Second { t: at, read: Some(op), write: None };
+        let second = CaseSecond { at, second, asked: (true, false), disks: disks.into() };
+        Beat { seconds: vec![second], ..Beat::default() }
+    }
+
+    fn whole(hub: &Hub, id: Uuid) -> Value {
+        serde_json::from_str(&hub.snapshot(id).unwrap().json).unwrap()
+    }
+
+    #[test]
+    fn a_day_of_seconds_leaves_a_state_of_bounded_size() {
+        let (hub, id) = started();
+        hub.beat(Beat { layout: Some(vec![("w1".into(), vec!["d1".into()])]), ..Beat::default() });
+        for at in 0..86_400 {
+            hub.beat(second(at));
+        }
+        for line in 0..1_000 {
+            let event = Event { at: Timestamp::now(), level: "info".into(), message: format!("line {line}") };
+            hub.beat(Beat { events: vec![event], ..Beat::default() });
+        }
+        let state = whole(&hub, id);
+        assert_eq!(state["recent"].as_array().unwrap().len(), RECENT_SECONDS);
+        assert_eq!(state["recent"][RECENT_SECONDS - 1][0], 86_399);
+        assert_eq!(state["log"].as_array().unwrap().len(), LOG_LINES);
+        assert_eq!(state["log"][LOG_LINES - 1]["message"], "line 999");
+        assert_eq!(state["heat"]["rows"][0]["cells"][0][2], 5.0);
+        let size = state.to_string().len();
+        assert!(size < 160 << 10, "{size} bytes");
+        assert!(hub.lock().replay.len() <= REPLAYED_MESSAGES);
+    }
+
+    #[test]
+    fn who_was_away_gets_what_was_missed_or_the_whole() {
+        let (hub, id) = started();
+        for at in 0..10 {
+            hub.beat(second(at));
+        }
+        let last = whole(&hub, id)["id"].as_str().unwrap().to_owned();
+        hub.beat(second(10));
+        hub.beat(second(11));
+        let (joined, _) = hub.join(id, Some(&last));
+        let missed = joined.unwrap().missed;
+        assert_eq!(missed.len(), 2);
+        let first: Value = serde_json::from_str(&missed[0].json).unwrap();
+        assert_eq!(first["seconds"][0][0], 10);
+        for unknown in [None, Some("1-3"), Some("x"), Some(&*hub.event_id(99))] {
+            assert!(hub.join(id, unknown).0.is_none(), "{unknown:?}");
+        }
+        assert!(hub.join(Uuid::nil(), Some(&last)).0.is_none(), "another run");
+        for at in 12..100 {
+            hub.beat(second(at));
+        }
+        assert!(hub.join(id, Some(&last)).0.is_none(), "away for too long");
+    }
+
+    #[test]
+    fn a_new_run_is_told_from_the_one_before() {
+        let (hub, old) = started();
+        let last = whole(&hub, old)["id"].as_str().unwrap().to_owned();
+        let plan = plan::parse("demo", plan::DEMO_PLAN, &plan::Profiles::shipped()).unwrap();
+        let new = Uuid::now_v7();
+        hub.begin(new, Timestamp::now(), &plan, &plan::schedule(&plan, plan::FillRate::assumed()));
+        assert!(hub.snapshot(old).is_none());
+        assert!(hub.join(old, Some(&last)).0.is_none());
+        assert_eq!(hub.shows(), Some((new, true)));
+        let failed = || LiveEnd { state: "failed".into(), reason: Some("no disk".into()) };
+        hub.end(old, failed());
+        assert_eq!(hub.shows(), Some((new, true)), "the end of the one before comes late");
+        hub.end(new, failed());
+        assert_eq!(hub.shows(), Some((new, false)));
+        let state = whole(&hub, new);
+        assert_eq!(state["end"]["reason"], "no disk");
+        assert!(state["run"]["steps"][1]["began"].is_null(), "what was not reached did not begin");
+    }
+
+    #[tokio::test]
+    async fn closing_ends_every_stream() {
+        let (hub, id) = started();
+        let (_, receiver) = hub.join(id, None);
+        let mut receiver = receiver.unwrap();
+        hub.close();
+        assert!(matches!(receiver.recv().await, Err(broadcast::error::RecvError::Closed)));
+        assert!(hub.join(id, None).1.is_none());
+    }
+}

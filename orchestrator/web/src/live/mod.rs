@@ -1,0 +1,25 @@
+//! The run under way: its state for viewers, the feed, and its page.
+
+mod figures;
+mod heat;
+mod history;
+mod hub;
+mod page;
+mod steps;
+mod stream;
+mod workshop;
+
+pub use heat::{DiskBeat, Layout};
+pub use hub::{Beat, CaseSecond, Hub, LiveEnd, LiveProgress};
+pub use workshop::{Finding, Onlooker, StartError, Workshop};
+
+use crate::routes::{Access, Routes};
+
+/// Adds the live page, its feed and the stop button.
+pub(crate) fn routes(routes: Routes) -> Routes {
+    routes.get(Access::Viewer, "/runs/{id}/live", page::page).get(Access::Viewer, "/runs/{id}/feed", page::feed).post(
+        Access::Admin,
+        "/runs/{id}/stop",
+        page::stop,
+    )
+}

@@ -1,0 +1,166 @@
+//! `/runs/{id}/live`: the run under way.
+
+use analysis::export::Event;
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::hub::Snapshot;
+use super::steps::StepView;
+use super::stream;
+use crate::app::App;
+use crate::format::{self, Time};
+use crate::frame::{Flash, Frame, html, onward};
+use crate::pages::run_id;
+use crate::problem::Problem;
+use crate::report::escape_island;
+use crate::visitor::Visitor;
+
+#[derive(Template)]
+#[template(path = "pages/live.html")]
+struct LivePage {
+    frame: Frame,
+    id: Uuid,
+    name: String,
+    began: Time,
+    state: String,
+    tone: &'static str,
+    step: String,
+    percent: String,
+    left: String,
+    cases: String,
+    stopping: bool,
+    ended: bool,
+    reason: Option<String>,
+    steps: Vec<StepRow>,
+    log: Vec<LogRow>,
+    /// The whole state, for the script.
+    island: String,
+}
+
+struct StepRow {
+    kind: &'static str,
+    label: String,
+    /// `ahead`, `now` or `done`.
+    place: &'static str,
+    /// Width in the bar, as a flex factor.
+    weight: u64,
+    estimate: String,
+    began: String,
+    took: String,
+}
+
+struct LogRow {
+    at: Time,
+    level: String,
+    message: String,
+}
+
+/// `/runs/{id}/live`; the report where the run does not go on in this process.
+pub(crate) async fn page(State(app): State<App>, frame: Frame, Path(id): Path<String>) -> Result<Response, Problem> {
+    let id = run_id(&id)?;
+    match app.workshop().hub().snapshot(id) {
+        Some(snapshot) => html(&live_page(frame, id, snapshot)),
+        None => Ok(Redirect::to(&format!("/runs/{id}")).into_response()),
+    }
+}
+
+fn live_page(frame: Frame, id: Uuid, snapshot: Snapshot) -> LivePage {
+    let Snapshot { name, began, steps, progress, log, end, stopping, json, .. } = snapshot;
+    let (state, tone) = match &end {
+        None => (progress.state.clone(), "busy"),
+        Some(end) if end.state == "done" => (end.state.clone(), "good"),
+        Some(end) => (end.state.clone(), "bad"),
+    };
+    LivePage {
+        frame,
+        id,
+        name,
+        began: Time(began),
+        state,
+        tone,
+        step: progress.step,
+        percent: format!("{:.1}", progress.fraction * 100.0),
+        left: progress.seconds_left.map_or("–".to_owned(), format::duration),
+        cases: format!("{} of {}", progress.case, progress.cases),
+        stopping,
+        ended: end.is_some(),
+        reason: end.and_then(|end| end.reason),
+        steps: steps.iter().map(step_row).collect(),
+        log: log.into_iter().rev().map(log_row).collect(),
+        island: escape_island(&json),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an estimate for a person")]
+fn step_row(step: &StepView) -> StepRow {
+    let place = match (step.began, step.ended) {
+        (None, _) => "ahead",
+        (Some(_), None) => "now",
+        (Some(_), Some(_)) => "done",
+    };
+    StepRow {
+        kind: step.kind,
+        label: step.label.clone(),
+        place,
+        weight: step.seconds.max(1),
+        estimate: format::duration(step.seconds as f64),
+        began: step.began.map_or(String::new(), format::duration),
+        took: step.began.zip(step.ended).map_or(String::new(), |(from, to)| format::duration(to - from)),
+    }
+}
+
+fn log_row(event: Event) -> LogRow {
+    LogRow { at: Time(event.at), level: event.level, message: event.message }
+}
+
+/// Where a page's script goes on.
+#[derive(Deserialize)]
+pub(crate) struct After {
+    #[serde(default)]
+    after: Option<String>,
+}
+
+/// `/runs/{id}/feed`: server-sent events from the message after the one that the browser had last.
+pub(crate) async fn feed(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(id): Path<String>,
+    Query(query): Query<After>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let id = run_id(&id)?;
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).or(query.after.as_deref());
+    let hub = app.workshop().hub().clone();
+    let still = move || {
+        let (app, visitor) = (app.clone(), visitor.clone());
+        Box::pin(async move { matches!(visitor.again(&app).await, Ok(Some(_))) }) as stream::Still
+    };
+    match stream::feed(hub, id, last, Box::new(still)) {
+        Some(feed) => Ok(feed.into_response()),
+        None => Err(Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Too many viewers",
+            "As many pages as there may be follow the run already.",
+            "Close one of them. This page tries again by itself; the run goes on whoever watches.",
+        )),
+    }
+}
+
+/// `POST /runs/{id}/stop`.
+pub(crate) async fn stop(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let id = run_id(&id)?;
+    let flash = if app.workshop().stop(id) {
+        Flash::done("The run stops: its workers end, what was measured is kept, disks are removed.")
+    } else {
+        Flash::refused(&Problem::conflict("The run does not go on in this server."))
+    };
+    Ok(onward(&app, &visitor, &format!("/runs/{id}/live"), flash))
+}

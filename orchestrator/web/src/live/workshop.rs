@@ -1,0 +1,88 @@
+//! What the pages ask of whoever carries out runs.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use plan::TestPlan;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::hub::Hub;
+
+/// Starts and stops runs; one goes on at a time.
+pub trait Workshop: Send + Sync + 'static {
+    /// What its viewers follow.
+    fn hub(&self) -> &Arc<Hub>;
+
+    /// Starts a plan, given as validated and as written. Answers once the run is recorded; it then goes on by itself.
+    fn start(&self, plan: TestPlan, yaml: String) -> BoxFuture<'_, Result<Uuid, StartError>>;
+
+    /// Asks a run to end early: what was measured is kept, its workers and disks are removed. False where it does not go on here.
+    fn stop(&self, id: Uuid) -> bool;
+
+    /// What stands in the way of a plan, or should be known before its start. Nothing is changed.
+    fn findings<'a>(&'a self, plan: &'a TestPlan) -> BoxFuture<'a, Vec<Finding>>;
+}
+
+/// Why a plan was not started. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// Another run goes on.
+    #[error("the run {name} goes on, and there is one at a time")]
+    Busy {
+        /// Its id, once it has one.
+        id: Option<Uuid>,
+        /// Name of its plan.
+        name: String,
+    },
+    /// This server only shows runs, or is about to stop.
+    #[error("{0}")]
+    Closed(&'static str),
+    /// The place refuses the plan, or the run cannot be recorded.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Something that stands in a plan's way, or that the engineer must know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// `blocker`, `warning` or `note`.
+    pub severity: &'static str,
+    /// What was found and what is needed.
+    pub message: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+/// Shows what others do, and starts nothing: beside a run of the command line.
+#[derive(Debug, Default)]
+pub struct Onlooker {
+    hub: Arc<Hub>,
+}
+
+impl Onlooker {
+    /// Of a hub that somebody else feeds.
+    #[must_use]
+    pub fn new(hub: Arc<Hub>) -> Self {
+        Self { hub }
+    }
+}
+
+impl Workshop for Onlooker {
+    fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    fn start(&self, _: TestPlan, _: String) -> BoxFuture<'_, Result<Uuid, StartError>> {
+        let closed = "this server belongs to a run of the command line and starts no other: use `fourcorners serve`";
+        Box::pin(async move { Err(StartError::Closed(closed)) })
+    }
+
+    fn stop(&self, _: Uuid) -> bool {
+        false
+    }
+
+    fn findings<'a>(&'a self, _: &'a TestPlan) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(async { Vec::new() })
+    }
+}

@@ -1,0 +1,74 @@
+//! Plans and runs for scripts.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use plan::{FillRate, Problem as PlanProblem};
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::{check, in_force};
+use crate::app::App;
+use crate::live::StartError;
+use crate::pages::run_id;
+use crate::problem::{ErrorBody, Problem};
+
+/// Problems that an error names; the check lists all.
+const NAMED_PROBLEMS: usize = 3;
+
+/// A run that was started.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Started {
+    /// UUID of the run.
+    id: Uuid,
+}
+
+/// Checks a plan and says what it would do; nothing is started. As `fourcorners check PLAN --json`.
+#[utoipa::path(post, path = "/api/v1/plans/check", tag = "plans",
+    request_body(content = String, content_type = "application/yaml", description = "The plan, as docs/plan.md describes it"),
+    responses((status = 200, body = Object)))]
+pub(crate) async fn check_plan(State(app): State<App>, yaml: String) -> Result<Json<Value>, Problem> {
+    let answer = match check::read(&yaml, &in_force(&app).await?) {
+        Ok(plan) => {
+            let findings = app.workshop().findings(&plan).await;
+            let schedule = plan::schedule(&plan, FillRate::assumed());
+            json!({ "valid": true, "plan": plan, "schedule": schedule, "findings": findings })
+        }
+        Err(errors) => json!({ "valid": false, "errors": errors }),
+    };
+    Ok(Json(answer))
+}
+
+/// Starts a plan; one run goes on at a time.
+#[utoipa::path(post, path = "/api/v1/runs", tag = "runs",
+    request_body(content = String, content_type = "application/yaml", description = "The plan, as docs/plan.md describes it"),
+    responses((status = 201, body = Started), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
+pub(crate) async fn start(State(app): State<App>, yaml: String) -> Result<(StatusCode, Json<Started>), Problem> {
+    let plan = check::read(&yaml, &in_force(&app).await?).map_err(|errors| Problem::input(named(errors.problems())))?;
+    match app.workshop().start(plan, yaml).await {
+        Ok(id) => Ok((StatusCode::CREATED, Json(Started { id }))),
+        Err(StartError::Refused(why)) => Err(Problem::input(why)),
+        Err(error) => Err(Problem::conflict(format!("{error}."))),
+    }
+}
+
+fn named(problems: &[PlanProblem]) -> String {
+    let one = |problem: &PlanProblem| format!("line {}, column {}: {problem}", problem.line, problem.column);
+    let more = problems.len().saturating_sub(NAMED_PROBLEMS);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    format!("{}{more}", problems.iter().take(NAMED_PROBLEMS).map(one).collect::<Vec<_>>().join("; "))
+}
+
+/// Asks a run to end early: what was measured is kept, its workers and disks are removed.
+#[utoipa::path(post, path = "/api/v1/runs/{id}/stop", tag = "runs", params(("id" = Uuid, Path)),
+    responses((status = 202), (status = 409, body = ErrorBody)))]
+pub(crate) async fn stop(State(app): State<App>, Path(id): Path<String>) -> Result<StatusCode, Problem> {
+    let id = run_id(&id)?;
+    if app.workshop().stop(id) {
+        Ok(StatusCode::ACCEPTED)
+    } else {
+        Err(Problem::conflict("The run does not go on in this server."))
+    }
+}

@@ -1,0 +1,296 @@
+//! Plans, profiles, the run under way and comparisons, asked for as a browser does.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use analysis::export::{Event, Second, SecondOp};
+use axum::body::Body;
+use axum::http::{Method, StatusCode, header};
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use plan::TestPlan;
+use serde_json::Value;
+use tower::ServiceExt as _;
+use uuid::Uuid;
+use web::{Beat, CaseSecond, DiskBeat, Finding, Hub, LiveEnd, LiveProgress, StartError, Workshop};
+
+use crate::client::{Client, Interface};
+use crate::router::ID;
+use crate::samples;
+
+/// Takes notes of what it is asked, and does nothing.
+#[derive(Default)]
+struct Notes {
+    hub: Arc<Hub>,
+    started: Mutex<Vec<String>>,
+    stopped: Mutex<Vec<Uuid>>,
+}
+
+impl Workshop for Notes {
+    fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    fn start(&self, plan: TestPlan, yaml: String) -> BoxFuture<'_, Result<Uuid, StartError>> {
+        Box::pin(async move {
+            let mut started = self.started.lock().unwrap();
+            started.push(yaml);
+            match started.len() {
+                1 => Ok(ID.parse().unwrap()),
+                _ => Err(StartError::Busy { id: Some(ID.parse().unwrap()), name: plan.name }),
+            }
+        })
+    }
+
+    fn stop(&self, id: Uuid) -> bool {
+        self.stopped.lock().unwrap().push(id);
+        id == ID.parse().unwrap()
+    }
+
+    fn findings<'a>(&'a self, _: &'a TestPlan) -> BoxFuture<'a, Vec<Finding>> {
+        let finding =
+            |severity, message: &str| Finding { severity, message: message.into(), remedy: "Make room.".into() };
+        Box::pin(async move { vec![finding("warning", "the disk is <b>nearly</b> full")] })
+    }
+}
+
+fn begin(hub: &Hub) {
+    let plan = plan::parse("demo", plan::DEMO_PLAN, &plan::Profiles::shipped()).unwrap();
+    hub.begin(ID.parse().unwrap(), Timestamp::now(), &plan, &plan::schedule(&plan, plan::FillRate::assumed()));
+}
+
+fn beat(at: u32) -> Beat {
+    let op = SecondOp { iops: 10.0, mib_per_s: 1.0, mean_us: 5.0, p50_us: 4.0, p99_us: 7.0, max_us: 8.0 };
+    let disks = [("w1".to_owned(), vec![DiskBeat { count: 10, sum_ns: 50_000, max_ns: 8_000, errors: 0 }])];
+    let second = Second { t: at, read: Some(op), write: None };
+    let second = CaseSecond { at, second, asked: (true, false), disks: BTreeMap::from(disks) };
+    let progress = LiveProgress {
+        state: "sampling".into(),
+        step: "1GiB: <i>x</i>".into(),
+        step_index: 3,
+        ..LiveProgress::default()
+    };
+    Beat { seconds: vec![second], progress: Some(progress), ..Beat::default() }
+}
+
+/// The next `count` messages of the feed: id, name and data.
+async fn feed(
+    client: &Client<'_>,
+    interface: &Interface,
+    query: &str,
+    last: Option<&str>,
+    count: usize,
+) -> Vec<(String, String, Value)> {
+    let mut request = client.request(Method::GET, &format!("/runs/{ID}/feed{query}"));
+    if let Some(last) = last {
+        request = request.header("last-event-id", last);
+    }
+    let response = interface.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
+    let mut stream = response.into_body().into_data_stream();
+    let mut text = String::new();
+    while text.matches("\n\n").count() < count {
+        let next = tokio::time::timeout(Duration::from_secs(60), stream.next()).await.unwrap();
+        let Some(next) = next else { break };
+        text.push_str(std::str::from_utf8(&next.unwrap()).unwrap());
+    }
+    text.split("\n\n").filter(|part| !part.is_empty()).map(message).collect()
+}
+
+fn message(text: &str) -> (String, String, Value) {
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.map(|value| value.trim_start_matches(':').trim().to_owned()).unwrap_or_default()
+    };
+    (field("id"), field("event"), serde_json::from_str(&field("data")).unwrap())
+}
+
+#[tokio::test]
+async fn a_plan_is_judged_changed_downloaded_and_started_once() {
+    let notes = Arc::new(Notes::default());
+    let interface = Interface::with_workshop(vec![samples::demo()], notes.clone()).await;
+    let admin = interface.log_in("admin").await;
+    let page = admin.get("/new").await;
+    assert_eq!(page.status, StatusCode::OK);
+    assert!(page.body.contains("count: 2") && page.body.contains("Start this test"));
+    assert!(page.body.contains("the disk is &#60;b&#62;nearly&#60;/b&#62; full"), "a finding is text");
+
+    let bad = plan::DEMO_PLAN.replace("count: 2", "count: </textarea><script>1</script>");
+    let judged = admin.post("/new/check", &[("yaml", &bad)]).await;
+    assert!(
+        judged.body.contains("data-line=\"8\"") && judged.body.contains("data-field=\"workers.count\""),
+        "{}",
+        judged.body
+    );
+    assert!(!judged.body.contains("<script>1"), "{}", judged.body);
+    let again = admin.post("/new", &[("yaml", &bad), ("action", "start")]).await;
+    assert_eq!(again.status, StatusCode::CONFLICT);
+    assert!(again.body.contains("Nothing was started") && !again.body.contains("</textarea><script>1"));
+    assert_eq!(notes.started.lock().unwrap().len(), 0);
+
+    let edited =
+        admin.post("/new/edit", &[("yaml", plan::DEMO_PLAN), ("field", "workers.count"), ("value", "7")]).await.json();
+    assert_eq!(edited["yaml"], plan::DEMO_PLAN.replace("count: 2", "count: 7"));
+    let refused = admin.post("/new/edit", &[("yaml", "a: ["), ("field", "name"), ("value", "x")]).await.json();
+    assert!(refused["why"].as_str().unwrap().contains("YAML"));
+    assert_eq!(
+        admin.post("/new/check", &[("yaml", plan::DEMO_PLAN), ("cache", "4K")]).await.status,
+        StatusCode::UNPROCESSABLE_ENTITY
+    );
+
+    let file = admin.post("/new", &[("yaml", "name: ../../x\r\ny: 1"), ("action", "download")]).await;
+    assert_eq!(file.body, "name: ../../x\ny: 1");
+    assert_eq!(file.headers[header::CONTENT_DISPOSITION], "attachment; filename=\"x.yaml\"");
+
+    let started = admin.post("/new", &[("yaml", &plan::DEMO_PLAN.replace('\n', "\r\n")), ("action", "start")]).await;
+    assert_eq!((started.status, started.location()), (StatusCode::SEE_OTHER, &*format!("/runs/{ID}/live")));
+    assert_eq!(notes.started.lock().unwrap()[0], plan::DEMO_PLAN, "line ends are the file's");
+    let second = admin.post("/new", &[("yaml", plan::DEMO_PLAN), ("action", "start")]).await;
+    assert_eq!(second.status, StatusCode::CONFLICT);
+    assert!(second.body.contains("the run Demo goes on") && second.body.contains(&format!("/runs/{ID}/live")));
+    let copied = admin.get(&format!("/new?run={ID}")).await;
+    assert_eq!(copied.status, StatusCode::OK);
+    assert_eq!(admin.get("/new?example=nothing").await.status, StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test]
+async fn scripts_check_start_and_stop_plans() {
+    let notes = Arc::new(Notes::default());
+    let interface = Interface::with_workshop(Vec::new(), notes.clone()).await;
+    let admin = interface.log_in("admin").await;
+    let post = async |path: &str, body: &str| {
+        let request = admin.request(Method::POST, path).header("x-csrf-token", &admin.csrf);
+        interface.send(request.body(Body::from(body.to_owned())).unwrap()).await
+    };
+    let checked = post("/api/v1/plans/check", plan::DEMO_PLAN).await.json();
+    assert_eq!((&checked["valid"], &checked["schedule"]["cases"]), (&true.into(), &10.into()));
+    assert_eq!(checked["findings"][0]["severity"], "warning");
+    let bad = post("/api/v1/plans/check", "name: 1").await.json();
+    assert!(bad["valid"] == false && bad["errors"]["problems"][0]["line"].is_number());
+    let refused = post("/api/v1/runs", "name: 1").await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(refused.body.contains("and ") && refused.body.contains("line 1"), "{}", refused.body);
+    let started = post("/api/v1/runs", plan::DEMO_PLAN).await;
+    assert_eq!((started.status, &started.json()["id"]), (StatusCode::CREATED, &Value::from(ID)));
+    assert_eq!(post("/api/v1/runs", plan::DEMO_PLAN).await.status, StatusCode::CONFLICT);
+    assert_eq!(post(&format!("/api/v1/runs/{ID}/stop"), "").await.status, StatusCode::ACCEPTED);
+    assert_eq!(post(&format!("/api/v1/runs/{}/stop", Uuid::nil()), "").await.status, StatusCode::CONFLICT);
+    assert_eq!(notes.stopped.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_run_is_followed_left_and_taken_up_again() {
+    let notes = Arc::new(Notes::default());
+    let interface = Interface::with_workshop(vec![samples::demo()], notes.clone()).await;
+    let (admin, viewer) = (interface.log_in("admin").await, interface.log_in("viewer").await);
+    let live = format!("/runs/{ID}/live");
+    assert_eq!(
+        viewer.get(&live).await.location(),
+        format!("/runs/{ID}"),
+        "a run that does not go on here has a report"
+    );
+
+    begin(&notes.hub);
+    notes.hub.beat(beat(0));
+    let page = viewer.get(&live).await;
+    assert!(page.body.contains("1GiB: &#60;i&#62;x&#60;/i&#62;") && !page.body.contains("<i>x</i>"), "{}", page.body);
+    assert!(!page.body.contains("Stop it now"), "a viewer has no such button");
+    assert!(admin.get(&live).await.body.contains("Stop it now"));
+    let island = page.body.split("id=\"watch-state\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let state: Value = serde_json::from_str(island).unwrap();
+    let id = state["id"].as_str().unwrap();
+
+    notes.hub.beat(beat(1));
+    notes.hub.beat(beat(2));
+    let missed = feed(&viewer, &interface, &format!("?after={id}"), None, 2).await;
+    let seconds: Vec<&Value> = missed.iter().map(|(_, _, data)| &data["seconds"][0][0]).collect();
+    assert_eq!(seconds, [1, 2], "what came between the page and its feed");
+    let rest = feed(&viewer, &interface, &format!("?after={id}"), Some(&missed[0].0), 1).await;
+    assert_eq!(rest[0].2["seconds"][0][0], 2, "the browser's own word is the newer one");
+    let whole = feed(&viewer, &interface, "?after=1-1", None, 1).await;
+    assert_eq!((whole[0].1.as_str(), whole[0].2["recent"].as_array().unwrap().len()), ("whole", 3));
+
+    let event = Event { at: Timestamp::now(), level: "error".into(), message: "<script>alert(1)</script>".into() };
+    notes.hub.beat(Beat { events: vec![event], ..Beat::default() });
+    assert!(!viewer.get(&live).await.body.contains("<script>alert"));
+    assert_eq!(viewer.post(&format!("/runs/{ID}/stop"), &[]).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(admin.post(&format!("/runs/{ID}/stop"), &[]).await.location(), live);
+    assert_eq!(*notes.stopped.lock().unwrap(), [ID.parse::<Uuid>().unwrap()]);
+
+    notes
+        .hub
+        .end(ID.parse().unwrap(), LiveEnd { state: "cancelled".into(), reason: Some("cancelled by the user".into()) });
+    let ended = admin.get(&live).await.body;
+    assert!(ended.contains("cancelled by the user") && !ended.contains("Stop it now"));
+    let other = feed_of_another(&viewer, &interface).await;
+    assert!(other.contains("event: gone"), "{other}");
+    notes.hub.close();
+    assert!(feed(&viewer, &interface, &format!("?after={id}"), None, 99).await.len() < 10, "a closed feed ends");
+}
+
+async fn feed_of_another(client: &Client<'_>, interface: &Interface) -> String {
+    let request = client.request(Method::GET, &format!("/runs/{}/feed", Uuid::nil())).body(Body::empty()).unwrap();
+    let answered = tokio::time::timeout(Duration::from_secs(60), interface.send(request)).await;
+    answered.unwrap().body
+}
+
+#[tokio::test]
+async fn own_profiles_are_kept_changed_and_deleted_and_shipped_ones_are_not() {
+    let interface = Interface::with_workshop(Vec::new(), Arc::new(Notes::default())).await;
+    let (admin, viewer) = (interface.log_in("admin").await, interface.log_in("viewer").await);
+    let shipped = admin.get("/profiles/deep/4k-random-read").await;
+    assert!(shipped.body.contains("outstanding_per_disk: 16") && !shipped.body.contains("<textarea"));
+    let yaml = "name: mine\ndescription: <b>mine</b>\nblock: 8KiB\npattern: random\nread_percent: 50\noutstanding_per_disk: 3\n";
+    let kept = admin.post("/profiles/new", &[("yaml", yaml)]).await;
+    assert_eq!(kept.location(), "/profiles");
+    let list = viewer.get("/profiles").await.body;
+    assert!(
+        list.contains("/profiles/own/mine") && list.contains("&#60;b&#62;mine") && !list.contains("/delete"),
+        "{list}"
+    );
+    let plan = plan::DEMO_PLAN.replace("  - 4k-random-read\n", "  - own/mine\n");
+    assert!(admin.post("/new/check", &[("yaml", &plan)]).await.body.contains(">valid<"));
+
+    assert_eq!(admin.post("/profiles/new", &[("yaml", yaml)]).await.status, StatusCode::CONFLICT, "the name is taken");
+    let bad = admin.post("/profiles/new", &[("yaml", &yaml.replace("8KiB", "8K")), ("was", "mine")]).await;
+    assert_eq!(bad.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(bad.body.contains("data-line=\"3\""), "{}", bad.body);
+    let renamed = yaml.replace("name: mine", "name: other");
+    assert_eq!(admin.post("/profiles/new", &[("yaml", &renamed), ("was", "mine")]).await.location(), "/profiles");
+    let names: Vec<String> = interface.store.list_profiles().await.unwrap().into_iter().map(|own| own.name).collect();
+    assert_eq!(names, ["other"]);
+    assert_eq!(admin.post("/profiles/deep/4k-random-read/delete", &[]).await.status, StatusCode::CONFLICT);
+    assert_eq!(admin.post("/profiles/own/other/delete", &[]).await.location(), "/profiles");
+    assert!(interface.store.list_profiles().await.unwrap().is_empty());
+    for path in ["/profiles/own/other", "/profiles/plans/demo", "/profiles/..%2f..%2fetc/passwd"] {
+        assert_eq!(admin.get(path).await.status, StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn cases_of_several_runs_stand_side_by_side_with_their_differences_first() {
+    let mut other = samples::incomplete();
+    other.run.id = Uuid::now_v7().to_string();
+    other.run.plan["workers"]["count"] = 99.into();
+    let mut hostile = samples::hostile();
+    hostile.run.id = Uuid::now_v7().to_string();
+    let ids = [ID.to_owned(), other.run.id.clone(), hostile.run.id.clone()];
+    let interface = Interface::new(vec![samples::demo(), other, hostile]).await;
+    let viewer = interface.log_in("viewer").await;
+    let picker = viewer.get("/compare").await.body;
+    assert!(ids.iter().all(|id| picker.contains(id.as_str())));
+    let one = viewer.get(&format!("/compare?run={ID}")).await.body;
+    assert!(one.contains("Side by side") && one.contains("What differs"), "footprints within a run");
+    let two = viewer.get(&format!("/compare?case={ID}:0&case={}:0", ids[1])).await.body;
+    let (differs, figures) = (two.find("plan.workers.count").unwrap(), two.find("Side by side").unwrap());
+    assert!(differs < figures, "differences come first");
+    assert!(two.contains("<td class=\"num soft\">×") && two.contains("\"kind\":\"percentiles\""));
+    let ugly = viewer.get(&format!("/compare?case={ID}:0&case={}:0", ids[2])).await.body;
+    assert!(!ugly.contains("<script>window") && !ugly.contains("<img"), "names are text");
+    let none = viewer.get(&format!("/compare?case={ID}:9999")).await;
+    assert_eq!(none.status, StatusCode::OK, "a case that a run does not have is left out");
+    assert_eq!(viewer.get(&format!("/compare?run={}", Uuid::nil())).await.status, StatusCode::NOT_FOUND);
+}

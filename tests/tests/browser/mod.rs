@@ -1,0 +1,272 @@
+//! A real browser through its own driver, and the server that it looks at.
+
+use std::future::Future;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use end_to_end::{Site, skip, wait_for, workspace};
+use serde_json::{Value, json};
+use thirtyfour::prelude::*;
+
+/// No condition of these tests takes longer, on a busy machine either.
+const BOUND: Duration = Duration::from_secs(120);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Looks again and again until it is so.
+pub async fn until<F: Future<Output = bool>>(what: &str, look: impl Fn() -> F) {
+    let end = Instant::now() + BOUND;
+    while !look().await {
+        assert!(Instant::now() < end, "{what}: not within {BOUND:?}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// `fourcorners serve` with its links; killed when dropped.
+pub struct Server {
+    child: Child,
+    /// `http://127.0.0.1:PORT`.
+    pub origin: String,
+    /// The path of the set-up link.
+    pub set_up: String,
+}
+
+impl Server {
+    pub fn start(site: &Site) -> Self {
+        let mut command = site.command(["serve", "--listen", "127.0.0.1:0"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut text = String::new();
+        let link = wait_for("the set-up link", || {
+            let line = lines.next().unwrap_or_else(|| panic!("the server ended: {text}")).unwrap();
+            text.push_str(&line);
+            line.find("/setup/").map(|_| line.trim().to_owned())
+        });
+        let place = link.find("/setup/").unwrap();
+        Self { child, origin: link[..place].to_owned(), set_up: link[place..].to_owned() }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// chromedriver; killed when dropped.
+pub struct Driver {
+    child: Child,
+    port: u16,
+}
+
+impl Driver {
+    /// None, and a line that says so, where there is no browser.
+    pub fn start() -> Option<Self> {
+        if !["chromedriver", "chromium"].iter().all(|name| in_path(name)) {
+            skip("chromium and chromedriver are not both installed");
+            return None;
+        }
+        let mut child =
+            Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let port = wait_for("chromedriver's port", || {
+            let line = lines.next().unwrap().unwrap();
+            let (_, rest) = line.split_once("started successfully on port ")?;
+            rest.trim_end_matches('.').parse().ok()
+        });
+        // Its pipe is drained, or it would block.
+        std::thread::spawn(move || lines.for_each(drop));
+        Some(Self { child, port })
+    }
+
+    /// A browser of its own: other cookies than the others'.
+    pub async fn open(&self, origin: &str) -> Browser {
+        let mut wanted = DesiredCapabilities::chrome();
+        for argument in [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            // Whatever is not this machine cannot be reached.
+            "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+            "--window-size=1280,1000",
+        ] {
+            wanted.add_arg(argument).unwrap();
+        }
+        // The first to install a provider has it installed; any is ring's.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let driver = WebDriver::new(format!("http://127.0.0.1:{}", self.port), wanted).await.unwrap();
+        Browser { driver, origin: origin.to_owned() }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn in_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
+}
+
+/// A browser window.
+pub struct Browser {
+    driver: WebDriver,
+    origin: String,
+}
+
+impl Browser {
+    pub async fn go(&self, path: &str) {
+        self.driver.goto(format!("{}{path}", self.origin)).await.unwrap();
+    }
+
+    pub async fn reload(&self) {
+        self.driver.refresh().await.unwrap();
+    }
+
+    pub async fn quit(self) {
+        self.driver.quit().await.unwrap();
+    }
+
+    pub async fn path(&self) -> String {
+        self.driver.current_url().await.unwrap().path().to_owned()
+    }
+
+    async fn run(&self, script: &str, arguments: Vec<Value>) -> Value {
+        // A page that is just being replaced has no document to run it in.
+        let answer = self.driver.execute(script, arguments).await;
+        answer.map_or(Value::Null, |answer| answer.json().clone())
+    }
+
+    /// The text of the first match; empty where there is none.
+    pub async fn text(&self, css: &str) -> String {
+        let text = self.run(
+            "const e = document.querySelector(arguments[0]); return e ? e.textContent.trim() : '';",
+            vec![json!(css)],
+        );
+        text.await.as_str().unwrap_or_default().to_owned()
+    }
+
+    pub async fn count(&self, css: &str) -> usize {
+        let count = self.run("return document.querySelectorAll(arguments[0]).length;", vec![json!(css)]).await;
+        usize::try_from(count.as_u64().unwrap_or(0)).unwrap()
+    }
+
+    pub async fn attribute(&self, css: &str, name: &str) -> Option<String> {
+        let script = "const e = document.querySelector(arguments[0]); return e && e.getAttribute(arguments[1]);";
+        self.run(script, vec![json!(css), json!(name)]).await.as_str().map(str::to_owned)
+    }
+
+    pub async fn property(&self, css: &str, name: &str) -> Value {
+        let script = "const e = document.querySelector(arguments[0]); return e ? e[arguments[1]] : null;";
+        self.run(script, vec![json!(css), json!(name)]).await
+    }
+
+    pub async fn shown(&self, css: &str) -> bool {
+        let script = "const e = document.querySelector(arguments[0]); return Boolean(e && e.offsetParent !== null);";
+        self.run(script, vec![json!(css)]).await == json!(true)
+    }
+
+    /// Seconds that the live page has.
+    pub async fn seconds(&self) -> u64 {
+        let seconds = self.attribute("[data-watch]", "data-seconds").await;
+        seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(0)
+    }
+
+    /// Really clicks, as a person would.
+    pub async fn click(&self, css: &str) {
+        let element = self.driver.find(By::Css(css)).await.unwrap();
+        element.scroll_into_view().await.unwrap();
+        element.click().await.unwrap();
+    }
+
+    /// Chooses a radio button by its label's place.
+    pub async fn choose(&self, css: &str) {
+        self.click(css).await;
+    }
+
+    pub async fn fill(&self, css: &str, value: &str) {
+        let element = self.driver.find(By::Css(css)).await.unwrap();
+        element.clear().await.unwrap();
+        element.send_keys(value).await.unwrap();
+    }
+
+    /// Types into a field and leaves it.
+    pub async fn change(&self, css: &str, value: &str) {
+        self.fill(css, value).await;
+        self.driver.find(By::Css(css)).await.unwrap().send_keys(Key::Tab).await.unwrap();
+    }
+
+    /// Puts a text into the editor at once, as a paste does.
+    pub async fn write(&self, css: &str, text: &str) {
+        let script = "const e = document.querySelector(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('input', { bubbles: true }));";
+        self.run(script, vec![json!(css), json!(text)]).await;
+    }
+
+    /// The status of a post that the page's own script would send.
+    pub async fn post(&self, path: &str, body: &str) -> u64 {
+        let script = "const [path, body, done] = arguments; fetch(path, { method: 'POST', redirect: 'manual', body, \
+                      headers: { 'Content-Type': 'application/x-www-form-urlencoded' } }).then((a) => done(a.status), (e) => done(String(e)));";
+        let answer = self.driver.execute_async(script, vec![json!(path), json!(body)]).await.unwrap();
+        answer.json().as_u64().unwrap_or_else(|| panic!("{path}: {}", answer.json()))
+    }
+
+    /// Everything that the page loaded came from its own server.
+    pub async fn asked_only_its_server(&self) {
+        let loaded = self.run("return performance.getEntriesByType('resource').map((r) => r.name);", Vec::new()).await;
+        let foreign: Vec<&str> = loaded
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .filter(|url| !url.starts_with(&self.origin) && !url.starts_with("data:"))
+            .collect();
+        assert_eq!(foreign, [""; 0]);
+    }
+
+    /// The whole page at 1280 and 390, light and dark, under target/screenshots. No page may be wider than its window.
+    pub async fn shoot(&self, name: &str) {
+        let tools = self.driver.cdp();
+        let send = async |command: &str, parameters: Value| tools.send_raw(command, parameters).await.unwrap();
+        let dir = workspace().join("target/screenshots");
+        std::fs::create_dir_all(&dir).unwrap();
+        for width in [1280, 390] {
+            let metrics = json!({ "width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 500 });
+            send("Emulation.setDeviceMetricsOverride", metrics).await;
+            for scheme in ["light", "dark"] {
+                let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+                send("Emulation.setEmulatedMedia", media).await;
+                // Charts are drawn anew for another width.
+                tokio::time::sleep(Duration::from_millis(1200)).await;
+                let overflow = self.run("return document.documentElement.scrollWidth - innerWidth;", Vec::new()).await;
+                let size = send("Page.getLayoutMetrics", json!({})).await;
+                let height = size["cssContentSize"]["height"].as_f64().unwrap().min(6000.0);
+                let clip = json!({ "x": 0, "y": 0, "width": width, "height": height, "scale": 1 });
+                let shot = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
+                let shot = send("Page.captureScreenshot", shot).await;
+                let file: PathBuf = dir.join(format!("{name}-{width}-{scheme}.png"));
+                std::fs::write(file, decode(shot["data"].as_str().unwrap())).unwrap();
+                let dim = self.run(include_str!("../../../orchestrator/web/tests/it/contrast.js"), Vec::new()).await;
+                assert_eq!(dim, json!([]), "{name}, {width} px, {scheme}: too little contrast");
+                assert!(overflow.as_i64().unwrap_or(0) <= 0, "{name} is {overflow} px wider than {width}");
+            }
+        }
+        send("Emulation.clearDeviceMetricsOverride", json!({})).await;
+        send("Emulation.setEmulatedMedia", json!({ "features": [] })).await;
+    }
+}
+
+fn decode(text: &str) -> Vec<u8> {
+    use base64::Engine as _;
+    base64::prelude::BASE64_STANDARD.decode(text).unwrap()
+}

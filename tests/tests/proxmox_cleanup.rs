@@ -1,0 +1,185 @@
+//! What a killed run left on a cluster is listed and removed with the built binary, and nothing else is.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+
+use end_to_end::fake::{Fake, SECRET, TOKEN};
+use end_to_end::{Answer, Running, Site, wait_for};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// A site with a connection, and a plan whose workers boot an image that no fake VM runs.
+struct Test {
+    fake: Fake,
+    site: Site,
+}
+
+impl Test {
+    fn new() -> Option<Self> {
+        let fake = Fake::start()?;
+        fake.grant_all_but(&[]);
+        let test = Self { fake, site: Site::new() };
+        test.connect(&test.site);
+        Some(test)
+    }
+
+    fn connect(&self, site: &Site) {
+        let args =
+            ["connect", &self.fake.url, "--name", "lab", "--fingerprint", &self.fake.fingerprint, "--token-env", "T"];
+        let mut command = site.command(args);
+        let answer = Answer::from(command.env("T", format!("{TOKEN}={SECRET}")).output().unwrap());
+        assert!(answer.ok(), "{answer:?}");
+    }
+
+    fn plan(&self) -> String {
+        let image = self.site.path().join("image.iso");
+        // As much of an image as making it personal asks for.
+        let mut bytes = vec![7; 4096];
+        bytes.extend(format!("{:16384}", "FOURCORNERS-WORKER-BOOTSTRAP-SLOT-1\n").bytes());
+        fs::write(&image, bytes).unwrap();
+        format!(
+            "name: left behind\ntarget: {{provider: proxmox, connection: lab, storage: ceph, iso_storage: local, bridge: vmbr0, \
+             pool: poc, image: '{}'}}\ncanary: false\nworkers: {{count: 2, vcpus: 1, memory: 512MiB, disks: 2}}\nfootprints: [4GiB]\n\
+             precondition: 1s\nsample: 1s\nworkloads: [4k-random-read]\n",
+            image.display()
+        )
+    }
+
+    /// A run that is killed once its VMs run.
+    fn killed_run(&self) -> String {
+        let path = self.site.plan(&self.plan());
+        let running: Running = self.site.start_with(["run", path.to_str().unwrap(), "--worker-listen", "0.0.0.0:0"]);
+        self.site.wait_for_state("enrolling");
+        running.signal(Signal::KILL);
+        let _ = running.end();
+        let vms = self.fake.get("sorted((vm.vmid, vm.status) for vm in pve.vms if vm.vmid >= 90000)");
+        assert_eq!(vms, json!([[90_000, "running"], [90_001, "running"]]));
+        let runs = self.site.ask(["runs", "--json"]);
+        serde_json::from_str::<Value>(&runs.stdout).unwrap()[0]["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Somebody else's VMs that look like ours: by name, by tag, and a clone of one of ours.
+    fn add_foreign(&self) {
+        self.fake.run(
+            "ours = pve.vm(90000)\n\
+             pve.add_vm(100, ours.name + '-2')\n\
+             pve.add_vm(101, 'x', config={'tags': ours.config['tags']})\n\
+             pve.add_vm(102, ours.name, config=dict(ours.config, scsi0='ceph:vm-102-disk-0,serial=x,size=1G'))\n\
+             pve.storages['ceph']['volumes']['vm-102-disk-0'] = {'content': 'images', 'size': 2**30, 'vmid': 102}\n\
+             pve.vm(101).status = 'running'",
+        );
+    }
+
+    fn foreign(&self) -> Value {
+        self.fake.get("[(vm.vmid, vm.status, sorted((k, str(v)) for k, v in vm.config.items())) for vm in pve.vms if vm.vmid < 90000]")
+    }
+
+    fn items(&self, site: &Site, args: &[&str]) -> Vec<Value> {
+        let mut command = site.command(["cleanup", "--dry-run", "--json"]);
+        let answer = Answer::from(command.args(args).output().unwrap());
+        assert!(answer.ok(), "{answer:?}");
+        let listed: Value = serde_json::from_str(&answer.stdout).unwrap();
+        assert_eq!(listed["removed"], false);
+        listed["items"].as_array().unwrap().clone()
+    }
+}
+
+#[test]
+fn what_a_killed_run_left_is_listed_and_removed_and_nothing_else() {
+    let Some(test) = Test::new() else { return };
+    let clean = test.fake.inventory();
+    let run = test.killed_run();
+    test.add_foreign();
+    let (foreign, before) = (test.foreign(), test.fake.inventory());
+
+    let items = test.items(&test.site, &[]);
+    let objects: Vec<&str> = items.iter().map(|item| item["object"].as_str().unwrap()).collect();
+    assert_eq!(objects.len(), 4, "two VMs, and an image on each node: {items:#?}");
+    for part in ["VM 90000 (fourcorners-", "VM 90001 (fourcorners-", "image local:iso/fourcorners-"] {
+        assert!(objects.iter().any(|object| object.starts_with(part)), "{part}: {objects:#?}");
+    }
+    assert!(items.iter().all(|item| item["run"] == *run && item["known_by"] == "journal and mark"), "{items:#?}");
+    assert_eq!(test.fake.inventory(), before, "a dry run changes nothing");
+    assert_eq!(test.site.state().as_deref(), Some("enrolling"), "nor the run");
+
+    let unanswered = test.site.ask(["cleanup"]);
+    assert!(!unanswered.ok() && unanswered.stderr.contains("--yes"), "{unanswered:?}");
+    assert_eq!(test.fake.inventory(), before, "nor does a question that nobody answers");
+
+    let removed = test.site.ask(["cleanup", "--yes"]);
+    assert!(removed.ok() && removed.stdout.contains("All of it is gone"), "{removed:?}");
+    assert_eq!(test.foreign(), foreign);
+    assert_eq!(test.site.state().as_deref(), Some("failed"));
+    test.fake.run("for vmid in (100, 101, 102):\n  pve.vms.remove(pve.vm(vmid))\ndel pve.storages['ceph']['volumes']['vm-102-disk-0']");
+    assert_eq!(test.fake.inventory(), clean);
+    let again = test.site.ask(["cleanup"]);
+    assert!(again.ok() && again.stdout.contains("Nothing is left"), "{again:?}");
+}
+
+#[test]
+fn what_does_not_agree_is_left_with_its_reason_until_it_does() {
+    let Some(test) = Test::new() else { return };
+    let clean = test.fake.inventory();
+    let run = test.killed_run();
+    test.fake.run("pve.vm(90000).config['lock'] = 'backup'");
+    let left = test.site.ask(["cleanup", "--run", &run, "--yes"]);
+    assert_eq!(left.code, Some(1), "{left:?}");
+    assert!(left.stdout.contains("VM 90000") && left.stdout.contains("locked (backup)"), "{left:?}");
+    assert_eq!(test.fake.get("[vm.vmid for vm in pve.vms]"), json!([90_000]));
+    let items = test.items(&test.site, &["--run", "latest"]);
+    assert!(items.iter().any(|item| item["object"].as_str().unwrap().starts_with("VM 90000")), "{items:#?}");
+    test.fake.run("del pve.vm(90000).config['lock']");
+    let removed = test.site.ask(["cleanup", "--yes"]);
+    assert!(removed.ok(), "{removed:?}");
+    assert_eq!(test.fake.inventory(), clean);
+}
+
+#[test]
+fn without_the_database_the_marks_are_enough_once_the_fleet_is_named() {
+    let Some(test) = Test::new() else { return };
+    let clean = test.fake.inventory();
+    let run = test.killed_run();
+    test.add_foreign();
+    let (foreign, before) = (test.foreign(), test.fake.inventory());
+    let fleet = format!("{run}-1");
+    // Another machine, which knows the cluster by a plan alone.
+    let other = Site::new();
+    test.connect(&other);
+    let plan = other.plan(&test.plan());
+    let plan = plan.to_str().unwrap();
+    let items = test.items(&other, &["--plan", plan]);
+    assert_eq!(items.len(), 4, "{items:#?}");
+    let is_kept =
+        |item: &Value| item["fleet"] == *fleet && item["kept"].as_str().is_some_and(|why| why.contains("--fleet"));
+    assert!(items.iter().all(is_kept), "{items:#?}");
+    let kept = other.ask(["cleanup", "--plan", plan, "--yes"]);
+    assert!(kept.ok(), "{kept:?}");
+    assert_eq!(test.fake.inventory(), before, "another orchestrator's workers stay unless they are named");
+    let removed = other.ask(["cleanup", "--plan", plan, "--fleet", &fleet, "--yes"]);
+    assert!(removed.ok(), "{removed:?}");
+    assert_eq!(test.foreign(), foreign);
+    test.fake.run("for vmid in (100, 101, 102):\n  pve.vms.remove(pve.vm(vmid))\ndel pve.storages['ceph']['volumes']['vm-102-disk-0']");
+    assert_eq!(test.fake.inventory(), clean);
+    assert!(fs::read_dir(other.data_dir().join("cleanup")).unwrap().next().is_none(), "its journal is gone with them");
+    // The first one finds nothing of what its journal says, and closes it.
+    let first = test.site.ask(["cleanup", "--yes"]);
+    assert!(first.ok(), "{first:?}");
+    let again = test.site.ask(["cleanup"]);
+    assert!(again.ok() && again.stdout.contains("Nothing is left"), "{again:?}");
+}
+
+#[test]
+fn a_cluster_that_does_not_answer_is_named_and_its_run_kept_for_later() {
+    let Some(test) = Test::new() else { return };
+    let _ = test.killed_run();
+    let removed = test.site.ask(["connections", "remove", "lab"]);
+    assert!(removed.ok(), "{removed:?}");
+    let listed = test.site.ask(["cleanup", "--dry-run"]);
+    assert!(!listed.ok() && listed.stdout.contains("no saved connection leads to"), "{listed:?}");
+    test.connect(&test.site);
+    let found = wait_for("the connection", || {
+        let answer = test.site.ask(["cleanup", "--yes"]);
+        answer.ok().then_some(answer)
+    });
+    assert!(found.stdout.contains("All of it is gone"), "{found:?}");
+}
