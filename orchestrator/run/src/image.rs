@@ -82,8 +82,7 @@ async fn personalise(
     };
     let source = image.path.clone();
     let written = tokio::task::spawn_blocking(move || {
-        let digest = worker_image::digest(&source)
-            .map_err(|error| format!("{}: cannot read the worker image: {error}", source.display()))?;
+        let digest = worker_image::inspect(&source).map_err(|error| error.to_string())?.base_sha256;
         worker_image::personalise(&source, &out, &content).map_err(|error| error.to_string())?;
         Ok(digest)
     });
