@@ -1,5 +1,4 @@
 //! `check --boot`: one worker goes through the whole chain and is removed, without a run of the plan.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use end_to_end::{Site, small_plan};
 use serde_json::Value;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use browser::{Browser, Driver, until};
 use end_to_end::Site;
 use serde_json::{Value, json};
-use thirtyfour::prelude::*;
 
 const PASSWORD: &str = "correct horse battery staple";
 

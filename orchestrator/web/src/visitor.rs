@@ -53,7 +53,6 @@ impl Visitor {
     }
 
     /// The visitor's own session or token, asked for again: none once the session or token has ended. For answers that go on for long.
-    #[allow(dead_code, reason = "for the live feed, which outlives a logout otherwise")]
     pub(crate) async fn again(&self, app: &App) -> Result<Option<Self>, Problem> {
         let now = Timestamp::now();
         Ok(match &self.credential {

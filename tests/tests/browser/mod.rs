@@ -16,7 +16,7 @@ const BOUND: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Looks again and again until it is so.
-pub async fn until<F: Future<Output = bool>>(what: &str, look: impl Fn() -> F) {
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, look: impl Fn() -> F) {
     let end = Instant::now() + BOUND;
     while !look().await {
         assert!(Instant::now() < end, "{what}: not within {BOUND:?}");
@@ -25,16 +25,16 @@ pub async fn until<F: Future<Output = bool>>(what: &str, look: impl Fn() -> F) {
 }
 
 /// `fourcorners serve` with its links; killed when dropped.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     /// `http://127.0.0.1:PORT`.
-    pub origin: String,
+    pub(crate) origin: String,
     /// The path of the set-up link.
-    pub set_up: String,
+    pub(crate) set_up: String,
 }
 
 impl Server {
-    pub fn start(site: &Site) -> Self {
+    pub(crate) fn start(site: &Site) -> Self {
         let mut command = site.command(["serve", "--listen", "127.0.0.1:0"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -58,14 +58,14 @@ impl Drop for Server {
 }
 
 /// chromedriver; killed when dropped.
-pub struct Driver {
+pub(crate) struct Driver {
     child: Child,
     port: u16,
 }
 
 impl Driver {
     /// None, and a line that says so, where there is no browser.
-    pub fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         if !["chromedriver", "chromium"].iter().all(|name| in_path(name)) {
             skip("chromium and chromedriver are not both installed");
             return None;
@@ -84,7 +84,7 @@ impl Driver {
     }
 
     /// A browser of its own: other cookies than the others'.
-    pub async fn open(&self, origin: &str) -> Browser {
+    pub(crate) async fn open(&self, origin: &str) -> Browser {
         let mut wanted = DesiredCapabilities::chrome();
         for argument in [
             "--headless=new",
@@ -120,25 +120,25 @@ fn in_path(name: &str) -> bool {
 }
 
 /// A browser window.
-pub struct Browser {
+pub(crate) struct Browser {
     driver: WebDriver,
     origin: String,
 }
 
 impl Browser {
-    pub async fn go(&self, path: &str) {
+    pub(crate) async fn go(&self, path: &str) {
         self.driver.goto(format!("{}{path}", self.origin)).await.unwrap();
     }
 
-    pub async fn reload(&self) {
+    pub(crate) async fn reload(&self) {
         self.driver.refresh().await.unwrap();
     }
 
-    pub async fn quit(self) {
+    pub(crate) async fn quit(self) {
         self.driver.quit().await.unwrap();
     }
 
-    pub async fn path(&self) -> String {
+    pub(crate) async fn path(&self) -> String {
         self.driver.current_url().await.unwrap().path().to_owned()
     }
 
@@ -149,7 +149,7 @@ impl Browser {
     }
 
     /// The text of the first match; empty where there is none.
-    pub async fn text(&self, css: &str) -> String {
+    pub(crate) async fn text(&self, css: &str) -> String {
         let text = self.run(
             "const e = document.querySelector(arguments[0]); return e ? e.textContent.trim() : '';",
             vec![json!(css)],
@@ -157,64 +157,64 @@ impl Browser {
         text.await.as_str().unwrap_or_default().to_owned()
     }
 
-    pub async fn count(&self, css: &str) -> usize {
+    pub(crate) async fn count(&self, css: &str) -> usize {
         let count = self.run("return document.querySelectorAll(arguments[0]).length;", vec![json!(css)]).await;
         usize::try_from(count.as_u64().unwrap_or(0)).unwrap()
     }
 
-    pub async fn attribute(&self, css: &str, name: &str) -> Option<String> {
+    pub(crate) async fn attribute(&self, css: &str, name: &str) -> Option<String> {
         let script = "const e = document.querySelector(arguments[0]); return e && e.getAttribute(arguments[1]);";
         self.run(script, vec![json!(css), json!(name)]).await.as_str().map(str::to_owned)
     }
 
-    pub async fn property(&self, css: &str, name: &str) -> Value {
+    pub(crate) async fn property(&self, css: &str, name: &str) -> Value {
         let script = "const e = document.querySelector(arguments[0]); return e ? e[arguments[1]] : null;";
         self.run(script, vec![json!(css), json!(name)]).await
     }
 
-    pub async fn shown(&self, css: &str) -> bool {
+    pub(crate) async fn shown(&self, css: &str) -> bool {
         let script = "const e = document.querySelector(arguments[0]); return Boolean(e && e.offsetParent !== null);";
         self.run(script, vec![json!(css)]).await == json!(true)
     }
 
     /// Seconds that the live page has.
-    pub async fn seconds(&self) -> u64 {
+    pub(crate) async fn seconds(&self) -> u64 {
         let seconds = self.attribute("[data-watch]", "data-seconds").await;
         seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(0)
     }
 
     /// Really clicks, as a person would.
-    pub async fn click(&self, css: &str) {
+    pub(crate) async fn click(&self, css: &str) {
         let element = self.driver.find(By::Css(css)).await.unwrap();
         element.scroll_into_view().await.unwrap();
         element.click().await.unwrap();
     }
 
     /// Chooses a radio button by its label's place.
-    pub async fn choose(&self, css: &str) {
+    pub(crate) async fn choose(&self, css: &str) {
         self.click(css).await;
     }
 
-    pub async fn fill(&self, css: &str, value: &str) {
+    pub(crate) async fn fill(&self, css: &str, value: &str) {
         let element = self.driver.find(By::Css(css)).await.unwrap();
         element.clear().await.unwrap();
         element.send_keys(value).await.unwrap();
     }
 
     /// Types into a field and leaves it.
-    pub async fn change(&self, css: &str, value: &str) {
+    pub(crate) async fn change(&self, css: &str, value: &str) {
         self.fill(css, value).await;
         self.driver.find(By::Css(css)).await.unwrap().send_keys(Key::Tab).await.unwrap();
     }
 
     /// Puts a text into the editor at once, as a paste does.
-    pub async fn write(&self, css: &str, text: &str) {
+    pub(crate) async fn write(&self, css: &str, text: &str) {
         let script = "const e = document.querySelector(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('input', { bubbles: true }));";
         self.run(script, vec![json!(css), json!(text)]).await;
     }
 
     /// The status of a post that the page's own script would send.
-    pub async fn post(&self, path: &str, body: &str) -> u64 {
+    pub(crate) async fn post(&self, path: &str, body: &str) -> u64 {
         let script = "const [path, body, done] = arguments; fetch(path, { method: 'POST', redirect: 'manual', body, \
                       headers: { 'Content-Type': 'application/x-www-form-urlencoded' } }).then((a) => done(a.status), (e) => done(String(e)));";
         let answer = self.driver.execute_async(script, vec![json!(path), json!(body)]).await.unwrap();
@@ -222,7 +222,7 @@ impl Browser {
     }
 
     /// Everything that the page loaded came from its own server.
-    pub async fn asked_only_its_server(&self) {
+    pub(crate) async fn asked_only_its_server(&self) {
         let loaded = self.run("return performance.getEntriesByType('resource').map((r) => r.name);", Vec::new()).await;
         let foreign: Vec<&str> = loaded
             .as_array()
@@ -235,7 +235,7 @@ impl Browser {
     }
 
     /// The whole page at 1280 and 390, light and dark, under target/screenshots. No page may be wider than its window.
-    pub async fn shoot(&self, name: &str) {
+    pub(crate) async fn shoot(&self, name: &str) {
         let tools = self.driver.cdp();
         let send = async |command: &str, parameters: Value| tools.send_raw(command, parameters).await.unwrap();
         let dir = workspace().join("target/screenshots");

@@ -85,7 +85,7 @@ impl Wire {
             }),
             std::thread::spawn({
                 let inner = Arc::clone(&inner);
-                move || inner.carry(&world, |frame| inner.into_vm(frame, &vm, &vm_qemu))
+                move || inner.carry(&world, |frame| inner.toward_vm(frame, &vm, &vm_qemu))
             }),
         ];
         Self { dir: dir.to_owned(), inner, threads }
@@ -158,7 +158,7 @@ impl Inner {
         }
     }
 
-    fn into_vm(&self, frame: &[u8], vm: &UnixDatagram, to: &Path) {
+    fn toward_vm(&self, frame: &[u8], vm: &UnixDatagram, to: &Path) {
         let rules = self.rules.lock().unwrap().clone();
         if let Some(frame) = Frame::read(frame)
             && !frame.is_too_large(&rules)

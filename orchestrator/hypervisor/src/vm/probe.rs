@@ -166,7 +166,8 @@ async fn words(complaints: impl AsyncRead + Unpin) -> String {
     let mut text = Vec::new();
     // A part is better than nothing.
     let _ = timeout(ANSWER_BOUND, complaints.take(MAX_COMPLAINT_BYTES).read_to_end(&mut text)).await;
-    String::from_utf8_lossy(&text).trim().to_owned()
+    // On one line, as messages are shown.
+    String::from_utf8_lossy(&text).lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 /// Opens a file on the data disks' file system in each way, best first.

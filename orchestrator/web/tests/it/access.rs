@@ -13,8 +13,13 @@ use crate::samples;
 
 /// The route's path with something in it for each name.
 fn path(route: &Route) -> String {
-    let path =
-        route.path.replace("{id}", ID).replace("{secret}", "secret").replace("{hash}", "0").replace("{name}", "x");
+    let path = route
+        .path
+        .replace("{id}", ID)
+        .replace("{secret}", "secret")
+        .replace("{hash}", "0")
+        .replace("{name}", "x")
+        .replace("{set}", "own");
     assert!(!path.contains('{'), "{path}: give the name a value here");
     path
 }

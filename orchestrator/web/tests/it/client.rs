@@ -110,7 +110,7 @@ impl Interface {
 /// A browser that sends what browsers send by themselves.
 #[derive(Clone)]
 pub(crate) struct Client<'a> {
-    interface: &'a Interface,
+    pub(crate) interface: &'a Interface,
     pub(crate) cookie: Option<String>,
     pub(crate) csrf: String,
     pub(crate) address: SocketAddr,
