@@ -9,7 +9,7 @@ use analysis::totals::{Part, ReadWrite};
 use jiff::Timestamp;
 use plan::{FillRate, TestPlan};
 use run::Progress;
-use store::{CaseId, LiveCase, RunId, RunState, Store, StoreError, StoredSecond};
+use store::{LiveCase, RunId, RunState, Store, StoreError, StoredSecond};
 use tokio::sync::watch;
 use uuid::Uuid;
 use web::{Beat, CaseSecond, DiskBeat, Hub, Layout, LiveEnd, LiveProgress};
@@ -290,7 +290,7 @@ fn disk_beat(disk: &worker_protocol::DiskSecond) -> DiskBeat {
 #[cfg(test)]
 mod tests {
     use analysis::case::WorkerSecond;
-    use store::CaseWorker;
+    use store::{CaseId, CaseWorker};
     use worker_protocol::Ops;
 
     use super::*;
