@@ -46,7 +46,7 @@ impl Workshop for Notes {
 
     fn stop(&self, id: Uuid) -> bool {
         self.stopped.lock().unwrap().push(id);
-        id == ID.parse().unwrap()
+        id == ID.parse::<Uuid>().unwrap()
     }
 
     fn findings<'a>(&'a self, _: &'a TestPlan) -> BoxFuture<'a, Vec<Finding>> {
