@@ -58,6 +58,12 @@ impl Default for Latencies {
     }
 }
 
+/// The first cell is that of 0 to 7 ns. A histogram keeps its own largest value beside the cells, which must not tell 0 from the others of
+/// that cell, or a drained recorder would differ from the same latencies recorded one by one.
+fn in_first_cell(latency_ns: u64) -> u64 {
+    latency_ns.max(1)
+}
+
 impl Latencies {
     /// No latencies yet.
     #[must_use]
@@ -99,7 +105,7 @@ impl Latencies {
         self.sum_ns = self.sum_ns.saturating_add(latency_ns);
         self.min_ns = self.min_ns.min(latency_ns);
         self.max_ns = self.max_ns.max(latency_ns);
-        if latency_ns > HIGHEST_NS || self.histogram.record(latency_ns).is_err() {
+        if latency_ns > HIGHEST_NS || self.histogram.record(in_first_cell(latency_ns)).is_err() {
             self.over_range += 1;
         }
     }
@@ -119,7 +125,7 @@ impl Latencies {
 
     /// Adds `count` latencies to the histogram alone; [`Latencies::add_exact`] adds what belongs beside it.
     fn add_cell(&mut self, value_ns: u64, count: u64) {
-        self.histogram.record_n(value_ns, count).expect("a recorder has this crate's bounds");
+        self.histogram.record_n(in_first_cell(value_ns), count).expect("a recorder has this crate's bounds");
     }
 
     fn add_exact(&mut self, count: u64, sum_ns: u64, min_ns: u64, max_ns: u64, over_range: u64) {

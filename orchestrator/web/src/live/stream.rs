@@ -124,8 +124,8 @@ mod tests {
         Box::new(|| Box::pin(std::future::ready(true)))
     }
 
-    #[test]
-    fn seats_are_bounded_and_given_back() {
+    #[tokio::test]
+    async fn seats_are_bounded_and_given_back() {
         let hub = Arc::new(Hub::default());
         let seats: Vec<Seat> = std::iter::from_fn(|| Seat::take(&hub)).take(MAX_VIEWERS + 1).collect();
         assert_eq!(seats.len(), MAX_VIEWERS);

@@ -1,5 +1,7 @@
 //! What the report shows of the plan. A plan of another version may lack a field: what is missing is left out, not guessed.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -97,7 +99,8 @@ fn flatten_into(path: &str, value: &Value, rows: &mut Vec<(String, String)>) {
     let child = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     match value {
         Value::Object(fields) => {
-            for (name, value) in fields {
+            // By name, however the document kept them.
+            for (name, value) in fields.iter().collect::<BTreeMap<_, _>>() {
                 flatten_into(&child(name), value, rows);
             }
         }

@@ -120,8 +120,9 @@ async fn a_plan_is_judged_changed_downloaded_and_started_once() {
 
     let bad = plan::DEMO_PLAN.replace("count: 2", "count: </textarea><script>1</script>");
     let judged = admin.post("/new/check", &[("yaml", &bad)]).await;
+    let line = plan::DEMO_PLAN.lines().position(|line| line.contains("count: 2")).unwrap() + 1;
     assert!(
-        judged.body.contains("data-line=\"8\"") && judged.body.contains("data-field=\"workers.count\""),
+        judged.body.contains(&format!("data-line=\"{line}\"")) && judged.body.contains("data-field=\"workers.count\""),
         "{}",
         judged.body
     );
