@@ -72,7 +72,7 @@ impl EnvironmentView {
             return Self { rows: flatten(environment), lists: Vec::new() };
         };
         let mut out = Self::default();
-        for (name, value) in fields {
+        for (name, value) in fields.iter().collect::<BTreeMap<_, _>>() {
             match value.as_array().filter(|items| items.iter().any(Value::is_object)) {
                 Some(items) => {
                     out.lists.push(EnvironmentList { name: name.clone(), count: items.len(), rows: flatten(value) });

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Lines};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -12,6 +13,9 @@ use thirtyfour::prelude::*;
 
 /// Widths of the pictures, CSS pixels: a laptop's window and a telephone.
 const WIDTHS: [u32; 2] = [1280, 390];
+
+/// No page of a test takes longer to come.
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// The tallest picture.
 const MAX_HEIGHT: u64 = 2400;
@@ -112,9 +116,28 @@ impl Browser {
         self.driver.current_url().await.unwrap().path().to_owned()
     }
 
+    /// Waits until a form or link has led there.
+    pub(crate) async fn arrives_at(&self, path: &str) {
+        let deadline = Instant::now() + ARRIVAL_LIMIT;
+        while self.path().await != path {
+            assert!(Instant::now() < deadline, "{} instead of {path}: {}", self.path().await, self.text().await);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until a reader sees a text: a click may return before the next page is there.
+    pub(crate) async fn shows(&self, text: &str) {
+        let deadline = Instant::now() + ARRIVAL_LIMIT;
+        while !self.text().await.contains(text) {
+            assert!(Instant::now() < deadline, "no {text:?} in: {}", self.text().await);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// What a reader sees.
     pub(crate) async fn text(&self) -> String {
-        self.find_body().await.text().await.unwrap()
+        // A page that goes while it is read has no text any more; whoever waits for one looks again.
+        self.find_body().await.text().await.unwrap_or_default()
     }
 
     async fn find_body(&self) -> WebElement {

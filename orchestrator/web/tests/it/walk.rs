@@ -49,13 +49,13 @@ async fn an_administrator_sets_up_and_a_viewer_may_only_look() {
     let Some(browser) = Browser::start(&base).await else { return served.stop().await };
 
     browser.goto("/login").await;
-    assert!(browser.text().await.contains("There is no administrator yet"));
+    browser.shows("There is no administrator yet").await;
     browser.shoot("login-nobody").await;
     browser.goto(&served.app.set_up_link().unwrap()).await;
     browser.shoot("setup").await;
     browser.fill("input[name=name]", "boss").await;
     choose_password(&browser, PASSWORD).await;
-    assert_eq!(browser.path().await, "/");
+    browser.arrives_at("/").await;
     let zone = browser.find("tbody time").await.text().await.unwrap();
     assert!(zone.starts_with("2026-"), "{zone}");
     browser.shoot("runs").await;
@@ -69,13 +69,13 @@ async fn an_administrator_sets_up_and_a_viewer_may_only_look() {
     is_well(&browser).await;
 
     browser.submit("/logout").await;
-    assert_eq!(browser.path().await, "/login");
+    browser.arrives_at("/login").await;
     browser.goto("/users").await;
     log_in(&browser, "boss", "wrong").await;
-    assert!(browser.text().await.contains("There is no such user with this password."));
+    browser.shows("There is no such user with this password.").await;
     browser.shoot("login").await;
     log_in(&browser, "boss", PASSWORD).await;
-    assert_eq!(browser.path().await, "/users", "the login leads to where one wanted to go");
+    browser.arrives_at("/users").await;
     browser.submit("/logout").await;
 
     browser.goto(administered.strip_prefix(&base).unwrap()).await;
@@ -98,7 +98,7 @@ async fn administer(browser: &Browser) -> String {
     browser.click("a[aria-label='Remove carol']").await;
     browser.shoot("remove-user").await;
     browser.click("a.button").await;
-    assert_eq!(browser.path().await, "/users");
+    browser.arrives_at("/users").await;
     is_well(browser).await;
     link
 }
@@ -108,7 +108,7 @@ async fn use_runs(browser: &Browser) {
     browser.click("#note ~ details summary").await;
     browser.fill("textarea", "Node 3 had a failed disk.\n<img src=x onerror=alert(1)> is text.").await;
     browser.submit(&format!("/runs/{ID}/note")).await;
-    assert!(browser.text().await.contains("<img src=x onerror=alert(1)> is text."));
+    browser.shows("<img src=x onerror=alert(1)> is text.").await;
     browser.find("html[data-charts]").await;
     browser.shoot("run").await;
     is_well(browser).await;
@@ -116,10 +116,10 @@ async fn use_runs(browser: &Browser) {
     browser.goto(&format!("/runs/{ID}/delete")).await;
     browser.shoot("delete-run").await;
     browser.click("button.danger").await;
-    assert_eq!(browser.path().await, "/");
-    assert!(browser.text().await.contains("The run demo was deleted."));
+    browser.arrives_at("/").await;
+    browser.shows("The run demo was deleted.").await;
     browser.goto(&format!("/runs/{ID}")).await;
-    assert!(browser.text().await.contains("No such run"));
+    browser.shows("No such run").await;
     browser.shoot("no-such-run").await;
 }
 
@@ -131,17 +131,17 @@ async fn use_tokens(browser: &Browser) {
     assert_eq!(token.len(), 43);
     browser.shoot("tokens").await;
     browser.click("button[aria-label='Revoke nightly export']").await;
-    assert!(browser.text().await.contains("The token was revoked"));
+    browser.shows("The token was revoked").await;
     is_well(browser).await;
 }
 
 /// What a viewer meets.
 async fn look_only(browser: &Browser) {
-    assert_eq!(browser.path().await, "/");
+    browser.arrives_at("/").await;
     let text = browser.text().await;
     assert!(!text.contains("Users") && !text.contains("Delete"), "{text}");
     browser.shoot("runs-viewer").await;
     browser.goto("/users").await;
-    assert!(browser.text().await.contains("carol may look at runs and reports"));
+    browser.shows("carol may look at runs and reports").await;
     browser.shoot("for-administrators").await;
 }
