@@ -26,12 +26,19 @@ pub fn image() -> Result<&'static Image, &'static str> {
     IMAGE.get_or_init(made).as_ref().map_err(String::as_str)
 }
 
-fn made() -> Result<Image, String> {
+/// Why no image can be made or booted here, if so.
+#[must_use]
+pub fn lacking() -> Option<String> {
     if Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_err() {
-        return Err("no qemu-system-x86_64; on Debian: apt-get install --no-install-recommends qemu-system-x86".into());
+        let install = "no qemu-system-x86_64; on Debian: apt-get install --no-install-recommends qemu-system-x86";
+        return Some(install.into());
     }
-    if let Some(missing) = worker_image::build::missing_tools(true) {
-        return Err(missing.to_string());
+    worker_image::build::missing_tools(true).map(|missing| missing.to_string())
+}
+
+fn made() -> Result<Image, String> {
+    if let Some(reason) = lacking() {
+        return Err(reason);
     }
     let path = workspace().join("target/tmp/fourcorners-worker.iso");
     let site = Site::new();

@@ -8,18 +8,19 @@ use std::process::{Command, Output};
 /// Set where the test is wanted.
 const WANTED: &str = "FOURCORNERS_TEST_FIELD_KIT";
 
-/// Why namespaces or VMs cannot be used here, if so.
-fn missing(program: &str, arguments: &[&str]) -> Option<String> {
-    match Command::new(program).args(arguments).output() {
-        Ok(answer) if answer.status.success() => None,
-        Ok(answer) => Some(format!("{program}: {}", String::from_utf8_lossy(&answer.stderr).trim())),
-        Err(error) => Some(format!("{program}: {error}")),
-    }
-}
-
 /// `unshare` into a network namespace of its own; a plain user needs a user namespace for it.
 fn unshared() -> Vec<&'static str> {
     if rustix::process::geteuid().is_root() { vec!["--net"] } else { vec!["--user", "--map-root-user", "--net"] }
+}
+
+/// Why there can be no such namespace here, if so.
+fn no_namespace() -> Option<String> {
+    let probe = Command::new("unshare").args(unshared()).args(["ip", "link", "set", "lo", "up"]).output();
+    match probe {
+        Ok(answer) if answer.status.success() => None,
+        Ok(answer) => Some(format!("unshare: {}", String::from_utf8_lossy(&answer.stderr).trim())),
+        Err(error) => Some(format!("unshare: {error}")),
+    }
 }
 
 struct Kit {
@@ -84,13 +85,12 @@ fn the_kit_alone_runs_the_demo_on_processes_and_on_vms() {
         println!("skipped: the field kit: it compiles everything a second time, static; set {WANTED}=1 to test it");
         return;
     }
-    let probe: Vec<&str> = unshared().into_iter().chain(["ip", "link", "set", "lo", "up"]).collect();
-    if let Some(reason) = missing("unshare", &probe) {
+    if let Some(reason) = no_namespace() {
         println!("skipped: the field kit without a network: {reason}");
         return;
     }
-    if let Some(reason) = missing("grub-mkimage", &["--version"]).or_else(|| missing("xorriso", &["--version"])) {
-        println!("skipped: the field kit: its image cannot be built: {reason}");
+    if let Some(reason) = end_to_end::vm::lacking() {
+        println!("skipped: the field kit: {reason}");
         return;
     }
     let kit = Kit::unpack();
@@ -110,10 +110,6 @@ fn the_kit_alone_runs_the_demo_on_processes_and_on_vms() {
     let on_processes = kit.demo(&["demo", "--json"]);
     assert_eq!(complete_cases(&on_processes), 10, "{on_processes}");
 
-    if let Some(reason) = missing("qemu-system-x86_64", &["--version"]) {
-        println!("skipped: demo --vm from the field kit: {reason}");
-        return;
-    }
     let on_vms = kit.demo(&["demo", "--vm", "--json"]);
     assert_eq!(on_vms["run"]["environment"]["place"]["isolation"], "vm", "{on_vms}");
     assert!(complete_cases(&on_vms) > 0 && complete_cases(&on_vms) == on_vms["cases"].as_array().unwrap().len());

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use hypervisor::Severity;
 use plan::TestPlan;
 use run::fleet::Authority;
-use run::{Progress, Request, RunError};
+use run::{Progress, Request};
 use store::Store;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -136,16 +136,17 @@ async fn carry_out(
     let follow = live::follow(inner.store.clone(), Arc::clone(&inner.hub), request.plan.clone(), watched);
     let follow = tokio::spawn(follow);
     let ended = run::execute(&inner.store, &place, &request, progress, turn.cancel.clone()).await;
+    let ended = ended.map_err(|error| output::chain(&error.into()));
     // Viewers hear of the end after the next run can be started.
     let end = follow.await.ok().flatten();
     drop(turn);
     if let Err(error) = &ended {
-        tracing::error!(error = %chain(error), "a run could not be carried out or not be recorded");
+        tracing::error!(%error, "a run could not be carried out or not be recorded");
     }
     match (end, ended) {
         (Some((id, end)), _) => inner.hub.end(id, end),
         // Nobody waits for it where the client has gone.
-        (None, Err(error)) => failed.send(chain(&error)).unwrap_or_default(),
+        (None, Err(error)) => failed.send(error).unwrap_or_default(),
         (None, Ok(_)) => {}
     }
 }
@@ -159,17 +160,6 @@ async fn note_id(inner: Arc<Inner>, mut watched: watch::Receiver<Progress>) {
     if let Some(active) = &mut inner.slot().active {
         active.id = id;
     }
-}
-
-fn chain(error: &RunError) -> String {
-    let mut words = error.to_string();
-    let mut next = std::error::Error::source(error);
-    while let Some(source) = next {
-        words.push_str(": ");
-        words.push_str(&source.to_string());
-        next = source.source();
-    }
-    words
 }
 
 impl Inner {

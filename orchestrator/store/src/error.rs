@@ -200,7 +200,7 @@ pub enum Refusal {
         name: String,
     },
     /// Nobody could administrate any more.
-    #[error("{name} is the last administrator who can log in; make somebody else one first")]
+    #[error("the user {name} is the last administrator who can log in; make somebody else one first")]
     LastAdmin {
         /// The user.
         name: String,

@@ -2,11 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use end_to_end::workspace;
 use run::fleet::{
     Authority, Enrolled, Expected, ExpectedDisk, Fleet, FleetEvent, FleetLimits, FleetSettings, OrchestratorClock,
 };
@@ -25,25 +23,15 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Why these tests cannot run here, if so; `more` are files that a test needs.
 pub(crate) fn lacking(more: &[&str]) -> Option<String> {
-    if let Some(missing) = worker_image::build::missing_tools(true) {
-        return Some(missing.to_string());
-    }
-    if Command::new("qemu-system-x86_64").arg("--version").output().is_err() {
-        return Some("no qemu-system-x86_64 (Debian package qemu-system-x86)".into());
+    if let Some(reason) = end_to_end::vm::lacking() {
+        return Some(reason);
     }
     more.iter().find(|path| !Path::new(path).exists()).map(|path| format!("no {path} (Debian package ovmf)"))
 }
 
-/// The image with the agent, built once.
+/// The image with the agent. Tests ask what is lacking before they want it.
 pub(crate) fn image() -> &'static Path {
-    static IMAGE: OnceLock<PathBuf> = OnceLock::new();
-    IMAGE.get_or_init(|| {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("worker.iso");
-        let output = Command::new(workspace().join("worker-image/image/build")).arg("--out").arg(&path).output();
-        let output = output.unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        path
-    })
+    &end_to_end::vm::image().unwrap().path
 }
 
 /// A CA of its own, in `dir`.

@@ -148,7 +148,7 @@ async fn the_last_administrator_stays_one() {
     let id = interface.store.user_named("admin").await.unwrap().unwrap().id;
     let demoted = admin.call(Method::PUT, &format!("/api/v1/users/{id}/role"), json!({ "role": "viewer" })).await;
     assert_eq!(demoted.status, StatusCode::CONFLICT);
-    assert!(demoted.body.contains("is the last administrator who can log in"), "{}", demoted.body);
+    assert!(demoted.body.contains("admin is the last administrator who can log in"), "{}", demoted.body);
     assert_eq!(
         admin.call(Method::DELETE, &format!("/api/v1/users/{id}"), json!({})).await.status,
         StatusCode::CONFLICT
