@@ -3,23 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use hypervisor::proxmox::{
-    Aio, DiskOptions, Format, Guard, Limits, Nodes, Proxmox, Settings, Timing, Token, TokenSource, Trust, VmidRange,
-};
+use hypervisor::proxmox::{Guard, Proxmox, Settings, Timing, Token, TokenSource, Trust};
 use plan::proxmox::{self as planned, Addressing, Cluster, ProxmoxTarget, SecretSource};
 use run::FirstAddress;
 
 use crate::connections::Connections;
 
 /// The provider that a target names.
-pub(crate) fn of_target(
-    data_dir: &Path,
-    target: &ProxmoxTarget,
-    guard: Option<planned::Guard>,
-) -> anyhow::Result<Proxmox> {
+pub(crate) fn of_target(data_dir: &Path, target: &ProxmoxTarget, guard: Option<Guard>) -> anyhow::Result<Proxmox> {
     let settings = settings(data_dir, target)?;
     let token = token(data_dir, &settings)?;
-    Ok(Proxmox::new(settings, guard.map(guard_of).unwrap_or_default(), token, Timing::default())?)
+    Ok(Proxmox::new(settings, guard.unwrap_or_default(), token, Timing::default())?)
 }
 
 /// The provider that a run recorded. What guards a load is of no matter any more.
@@ -50,19 +44,16 @@ fn settings(data_dir: &Path, target: &ProxmoxTarget) -> anyhow::Result<Settings>
         endpoint,
         token,
         tls,
-        nodes: target.nodes.clone().map(|nodes| match nodes {
-            planned::Nodes::Evenly(nodes) => Nodes::Evenly(nodes),
-            planned::Nodes::Counts(counts) => Nodes::Counts(counts),
-        }),
+        nodes: target.nodes.clone(),
         storage: target.storage.clone(),
         iso_storage: target.iso_storage.clone(),
         bridge: target.bridge.clone(),
         vlan: target.vlan,
         pool: target.pool.clone(),
-        vmids: VmidRange { first: target.vmids.first, last: target.vmids.last },
+        vmids: target.vmids,
         name_prefix: target.name_prefix.clone(),
-        disks: disk_options(target.disks),
-        limits: limits(target.limits)?,
+        disks: target.disks,
+        limits: target.limits,
     })
 }
 
@@ -88,30 +79,6 @@ fn trust(trust: &planned::Trust) -> anyhow::Result<Trust> {
 
 fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("{}: not a path", path.display()))
-}
-
-fn disk_options(options: planned::DiskOptions) -> DiskOptions {
-    let planned::DiskOptions { discard, ssd, aio, format } = options;
-    let aio = aio.map(|aio| match aio {
-        planned::Aio::IoUring => Aio::IoUring,
-        planned::Aio::Native => Aio::Native,
-        planned::Aio::Threads => Aio::Threads,
-    });
-    let format = format.map(|format| match format {
-        planned::Format::Raw => Format::Raw,
-        planned::Format::Qcow2 => Format::Qcow2,
-    });
-    DiskOptions { discard, ssd, aio, format }
-}
-
-fn limits(limits: planned::TaskLimits) -> anyhow::Result<Limits> {
-    let planned::TaskLimits { cluster, node, storage } = limits;
-    Ok(Limits { cluster: cluster.try_into()?, node: node.try_into()?, storage: storage.try_into()? })
-}
-
-fn guard_of(guard: planned::Guard) -> Guard {
-    let planned::Guard { min_free_percent, ceph, io_error, quorum } = guard;
-    Guard { min_free_percent, ceph, io_error, quorum }
 }
 
 /// The token, its secret from where the settings say, else from the saved connections.
@@ -151,7 +118,8 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(plain, same);
-        assert_eq!(guard_of(planned::Guard::default()), Guard::default());
+        let guard = Guard { min_free_percent: 20.0, ceph: true, io_error: true, quorum: true };
+        assert_eq!(Guard::default(), guard);
 
         let all = target(&format!(
             "endpoint: 'https://[fd00::1]:443', {GIVEN}, tls: {{fingerprint: '{}'}}, nodes: {{a: 4, b: 2}}, vlan: 120, pool: poc, \

@@ -36,8 +36,9 @@ use serde_json::json;
 pub use client::presented_fingerprint;
 pub use connection::{Seen, look_at};
 pub use guard::{GuardReading, StorageSpace};
+pub use plan::proxmox::{Aio, DiskOptions, Format, Guard, Nodes, TaskLimits, VmidRange};
 pub use secret::{Token, TokenSource, read_secret_file};
-pub use settings::{Aio, DiskOptions, Format, Guard, Limits, Nodes, Settings, Timing, VmidRange};
+pub use settings::{Settings, Timing};
 pub use tls::{Fingerprint, Trust};
 pub use vm::{GIB, MAX_DISKS, MAX_SERIAL_BYTES, allocated_bytes};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::decode::{Name, Rule};
 use crate::limits;
@@ -94,8 +94,8 @@ pub enum Trust {
 }
 
 /// Nodes to use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a list of node names, or node names with a count of workers each")]
 pub enum Nodes {
     /// Workers are spread evenly over these.
     Evenly(Vec<String>),
@@ -104,7 +104,8 @@ pub enum Nodes {
 }
 
 /// VMIDs from `first` to `last`, both included; `first` is not above `last`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct VmidRange {
     /// Lowest.
     pub first: u32,
@@ -119,21 +120,22 @@ impl Default for VmidRange {
     }
 }
 
-/// Options of the data disks that may be chosen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+/// Options of the data disks that may be chosen. The others are fixed by what a measurement needs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct DiskOptions {
     /// Pass TRIM on to the storage.
     pub discard: bool,
     /// Show the disk as an SSD.
     pub ssd: bool,
-    /// Asynchronous I/O mode; none leaves it to PVE.
+    /// Asynchronous I/O mode; none leaves it to PVE, which withholds io_uring on storages where it is known to hang.
     pub aio: Option<Aio>,
     /// Image format on file-based storages; none leaves it to the storage.
     pub format: Option<Format>,
 }
 
 /// QEMU's asynchronous I/O modes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aio {
     /// Linux `io_uring`.
@@ -145,7 +147,7 @@ pub enum Aio {
 }
 
 /// Image formats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
     /// Raw bytes.
@@ -155,7 +157,8 @@ pub enum Format {
 }
 
 /// How many tasks of ours may run at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct TaskLimits {
     /// In the cluster.
     pub cluster: u32,
@@ -190,7 +193,8 @@ pub enum Addressing {
 }
 
 /// What ends the load so that the test does no harm.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Guard {
     /// Free space that the storage keeps, percent of its size after replication; 0 turns the check off.
     pub min_free_percent: f64,

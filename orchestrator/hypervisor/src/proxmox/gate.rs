@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use plan::proxmox::TaskLimits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::settings::Limits;
-
 pub(super) struct Gate {
-    limits: Limits,
+    limits: TaskLimits,
     cluster: Arc<Semaphore>,
     nodes: Mutex<HashMap<String, Arc<Semaphore>>>,
     storages: Mutex<HashMap<String, Arc<Semaphore>>>,
@@ -20,8 +19,8 @@ pub(super) struct Leave {
 }
 
 impl Gate {
-    pub(super) fn new(limits: Limits) -> Self {
-        let cluster = Arc::new(Semaphore::new(limits.cluster));
+    pub(super) fn new(limits: TaskLimits) -> Self {
+        let cluster = semaphore(limits.cluster);
         Self { limits, cluster, nodes: Mutex::default(), storages: Mutex::default() }
     }
 
@@ -39,9 +38,13 @@ impl Gate {
     }
 }
 
-fn named(all: &Mutex<HashMap<String, Arc<Semaphore>>>, name: &str, limit: usize) -> Arc<Semaphore> {
+fn named(all: &Mutex<HashMap<String, Arc<Semaphore>>>, name: &str, limit: u32) -> Arc<Semaphore> {
     let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-    all.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(limit))).clone()
+    all.entry(name.to_owned()).or_insert_with(|| semaphore(limit)).clone()
+}
+
+fn semaphore(limit: u32) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(limit as usize))
 }
 
 #[cfg(test)]
@@ -54,7 +57,7 @@ mod tests {
 
     #[test]
     fn each_limit_holds_by_itself() {
-        let gate = Gate::new(Limits { cluster: 3, node: 2, storage: 1 });
+        let gate = Gate::new(TaskLimits { cluster: 3, node: 2, storage: 1 });
         let first = is_open(&gate, "a", Some("s"));
         assert!(first.is_some());
         assert!(is_open(&gate, "b", Some("s")).is_none(), "the storage is taken");

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
+use super::Guard;
 use super::observe::{by_id, health_of, nodes_in_use};
-use super::settings::Guard;
 use super::types::{NodeVm, StorageStatus};
 use super::{Proxmox, cluster};
 use crate::{Breach, CreatedWorker, HypervisorError, StorageHealth};

@@ -1,6 +1,6 @@
 //! Which node gets which worker.
 
-use super::settings::Nodes;
+use super::Nodes;
 
 /// The node of each worker, in order: in turn over the nodes, so that any first part of the workers is spread as well.
 ///

@@ -1,8 +1,8 @@
-//! The plan's `target: {provider: proxmox, …}` and `guard:`.
+//! What the provider needs of the plan's `target: {provider: proxmox, …}`, with the secret's source resolved; the values are the plan's types.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use plan::proxmox::{DiskOptions, Nodes, TaskLimits, VmidRange};
 use serde::{Deserialize, Serialize};
 
 use super::secret::TokenSource;
@@ -45,117 +45,11 @@ pub struct Settings {
     pub disks: DiskOptions,
     /// Tasks of ours at a time.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: TaskLimits,
 }
 
 fn default_prefix() -> String {
     "fourcorners".into()
-}
-
-/// Nodes to use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "expected a list of node names, or node names with a count of workers each")]
-pub enum Nodes {
-    /// Workers are spread evenly over these.
-    Evenly(Vec<String>),
-    /// So many workers on each.
-    Counts(BTreeMap<String, u32>),
-}
-
-/// VMIDs from `first` to `last`, both included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VmidRange {
-    /// Lowest, at least 100.
-    pub first: u32,
-    /// Highest, at most 999999999.
-    pub last: u32,
-}
-
-impl Default for VmidRange {
-    /// High enough that people who count up from 100 do not meet it.
-    fn default() -> Self {
-        Self { first: 90_000, last: 99_999 }
-    }
-}
-
-/// Options of data disks that may be chosen. The others are fixed by what a measurement needs.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DiskOptions {
-    /// Pass TRIM on to the storage.
-    #[serde(default)]
-    pub discard: bool,
-    /// Show the disk as an SSD.
-    #[serde(default)]
-    pub ssd: bool,
-    /// Asynchronous I/O mode; absent leaves it to PVE, which withholds io_uring on storages where it is known to hang.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub aio: Option<Aio>,
-    /// Image format on file-based storages; absent leaves it to the storage.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub format: Option<Format>,
-}
-
-/// QEMU's asynchronous I/O modes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Aio {
-    /// Linux io_uring.
-    IoUring,
-    /// Linux AIO.
-    Native,
-    /// A pool of threads.
-    Threads,
-}
-
-/// Image formats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Format {
-    /// Raw bytes.
-    Raw,
-    /// QEMU copy on write.
-    Qcow2,
-}
-
-/// How many tasks of ours may run at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// In the cluster.
-    pub cluster: usize,
-    /// On one node.
-    pub node: usize,
-    /// On one storage.
-    pub storage: usize,
-}
-
-impl Default for Limits {
-    /// A node's configuration lock and a storage's allocation lock serve one task at a time; a few waiting hide the latency.
-    fn default() -> Self {
-        Self { cluster: 12, node: 4, storage: 8 }
-    }
-}
-
-/// The plan's `guard:`: what ends the load so that the test does no harm.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Guard {
-    /// Free space that the storage keeps, percent of its size after replication; 0 turns the check off.
-    pub min_free_percent: f64,
-    /// Stop on HEALTH_ERR and on near-full or full OSDs and pools.
-    pub ceph: bool,
-    /// Stop when a worker's VM is in io-error.
-    pub io_error: bool,
-    /// Stop when the cluster lost quorum.
-    pub quorum: bool,
-}
-
-impl Default for Guard {
-    fn default() -> Self {
-        Self { min_free_percent: 20.0, ceph: true, io_error: true, quorum: true }
-    }
 }
 
 /// Bounds of waiting. The defaults suit real clusters; tests shorten them.
@@ -253,7 +147,7 @@ impl Settings {
             prefix.is_empty() || prefix.len() > 20 || !dns,
             format!("found {prefix:?}, allowed are 1 to 20 letters, digits and hyphens, the first no hyphen"),
         );
-        let Limits { cluster, node, storage } = self.limits;
+        let TaskLimits { cluster, node, storage } = self.limits;
         check(
             "limits",
             [cluster, node, storage].iter().any(|limit| !(1..=64).contains(limit)),

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::client::Form;
-use super::settings::{Aio, DiskOptions, Format, Settings};
+use super::settings::Settings;
+use super::{Aio, DiskOptions, Format};
 use crate::{Effect, WorkerSpec};
 
 /// Most data disks of a VM: `scsi0` to `scsi30`, a controller each with `virtio-scsi-single`.

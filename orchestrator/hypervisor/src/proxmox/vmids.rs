@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use tokio::sync::Mutex;
 
+use super::VmidRange;
 use super::client::Client;
 use super::cluster;
-use super::settings::VmidRange;
 use crate::HypervisorError;
 
 pub(super) struct Vmids {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use hypervisor::proxmox::{Limits, Nodes};
+use hypervisor::proxmox::{Nodes, TaskLimits};
 use hypervisor::{Hypervisor, WorkerState};
 use serde_json::json;
 
@@ -115,14 +115,14 @@ async fn workers_go_where_the_plan_puts_them() {
 async fn no_more_tasks_run_at_a_time_than_the_limits_allow() {
     let Some(fake) = Fake::start() else { return };
     fake.run("pve.nodes_named('pve1', 'pve2', 'pve3')\npve.task_secs = 0.2");
-    let provider = fake.provider_with(|settings| settings.limits = Limits { cluster: 3, node: 2, storage: 64 });
+    let provider = fake.provider_with(|settings| settings.limits = TaskLimits { cluster: 3, node: 2, storage: 64 });
     let journal = Memory::default();
     provision(&provider, 8, 1, &journal).await.unwrap();
     provider.destroy(&journal.entries(), &journal).await.unwrap();
     assert_eq!(fake.get("pve.most_tasks"), json!([3, 2]));
     let fake = Fake::start().unwrap();
     fake.run("pve.task_secs = 0.2");
-    let provider = fake.provider_with(|settings| settings.limits = Limits { cluster: 64, node: 64, storage: 2 });
+    let provider = fake.provider_with(|settings| settings.limits = TaskLimits { cluster: 64, node: 64, storage: 2 });
     provision(&provider, 6, 1, &Memory::default()).await.unwrap();
     assert_eq!(fake.get("pve.most_tasks[0]"), 2);
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::settings::{Guard, Settings};
 use super::super::types::{CephPool, StorageStatus};
 use super::super::vm::allocated_bytes;
+use super::super::{Guard, settings::Settings};
 use super::View;
 use super::checks::blocker;
 use crate::{Deployment, Finding, Severity};
