@@ -9,7 +9,7 @@ use crate::clock::{Anchor, now_ns};
 use crate::control::Control;
 use crate::device::QueueGuard;
 use crate::disk::Disk;
-use crate::limits::{CANCEL_LIMIT, MAX_PENDING_SECONDS, NO_PROGRESS_LIMIT, THREAD_GRACE};
+use crate::limits::{CANCEL_LIMIT, MAX_PENDING_SECONDS, NO_PROGRESS_LIMIT, PUT_BACK_LIMIT, THREAD_GRACE};
 use crate::outcome::{DiskSecond, Event, OpTotals, Ops, Outcome, Phase, Second};
 use crate::prepared::EngineThread;
 use crate::snapshot::Snapshot;
@@ -168,7 +168,7 @@ impl Collector {
         watch.end();
         let window_ns = self.shape.load.map_or(start_ns, |load| start_ns + seconds_ns(load.precondition_seconds));
         let ended: Vec<bool> = self.ends.iter().map(|end| end.as_ref().is_some_and(|end| !end.kernel_keeps)).collect();
-        let outcome = summary::outcome(summary::Measured {
+        let mut outcome = summary::outcome(summary::Measured {
             shape: &self.shape,
             ends: self.ends,
             totals: self.totals,
@@ -186,7 +186,12 @@ impl Collector {
             // One that hangs in the kernel is left behind, and so is one whose I/O the kernel keeps: its exit waits for that I/O.
             let _ = thread.handle.join();
         }
-        drop(self.queues);
+        if !self.queues.put_back() {
+            let limit = PUT_BACK_LIMIT.as_secs();
+            outcome.warnings.push(format!(
+                "scheduler and merge setting of the disks could not be put back within {limit} s: a disk still holds I/Os"
+            ));
+        }
         outcome
     }
 

@@ -4,9 +4,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::limits::PUT_BACK_LIMIT;
 use crate::outcome::DeviceCounters;
 use crate::probe::{queue_of, sysfs_of, sysfs_u32};
 use crate::report::DiskSettings;
+use crate::thread::ended_within;
 
 /// The device's counters since boot; none where it has none.
 pub(crate) fn counters(device: u64) -> Option<DeviceCounters> {
@@ -65,6 +67,19 @@ impl QueueGuard {
                 Err(error) => warnings.push(format!("disk {id}: {name} stays {before}: {error}")),
             }
         }
+    }
+}
+
+impl QueueGuard {
+    /// Puts the settings back, by a thread that is left behind after [`PUT_BACK_LIMIT`]: the kernel changes a scheduler only once every
+    /// I/O of the device is over, also one that never will be. False where that thread was left behind.
+    pub(crate) fn put_back(self) -> bool {
+        if self.changed.is_empty() {
+            return true;
+        }
+        // Where there is no thread to be had, dropping the closure puts them back.
+        let putting = std::thread::Builder::new().name("load-restore".to_owned()).spawn(move || drop(self));
+        putting.map_or(true, |putting| ended_within(&putting, PUT_BACK_LIMIT))
     }
 }
 

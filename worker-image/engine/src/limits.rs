@@ -61,6 +61,9 @@ pub const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 /// How long past all its limits an engine thread may take to report. Beyond it, it hangs in the kernel and is left behind.
 pub const THREAD_GRACE: Duration = Duration::from_secs(5);
 
+/// How long the disks' queue settings may take to be put back. Beyond it, that is left to the kernel, and the outcome says so.
+pub const PUT_BACK_LIMIT: Duration = Duration::from_secs(2);
+
 /// The longest time without any completion (a flush included) in a fill or read-back. Beyond it the job fails.
 pub const NO_PROGRESS_LIMIT: Duration = Duration::from_secs(600);
 

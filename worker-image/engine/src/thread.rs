@@ -4,7 +4,8 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
 
@@ -162,6 +163,15 @@ impl ThreadSpec {
 /// CPUs that this process may use.
 pub(crate) fn allowed_cpus() -> Vec<usize> {
     sched_getaffinity(None).map(|set| (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()).unwrap_or_default()
+}
+
+/// Waits until a thread has ended, for `limit` at most: one that hangs in the kernel is left behind. Answers whether it has ended.
+pub(crate) fn ended_within(handle: &JoinHandle<()>, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    while !handle.is_finished() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    handle.is_finished()
 }
 
 /// Sleeps until shortly before the start and spins the rest, so that threads and workers start together.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::control::Control;
 use crate::disk::Disk;
+use crate::thread::ended_within;
 
 /// How often the disks are looked at: our own writes make a truncated file grow again, so the look must come before they are through.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -46,9 +47,6 @@ impl Watch {
     pub(crate) fn end(self) {
         let Some((alive, handle)) = self.running else { return };
         drop(alive);
-        let deadline = Instant::now() + LIMIT;
-        while !handle.is_finished() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        ended_within(&handle, LIMIT);
     }
 }

@@ -206,6 +206,47 @@ fn what_never_completes_is_left_to_the_kernel_with_its_memory() {
 }
 
 #[test]
+fn a_device_that_never_answers_does_not_keep_the_job_that_would_put_its_settings_back() {
+    let Some(below) = Mounted::new(48 * MIB) else { return };
+    let backing = tempfile::NamedTempFile::new_in(below.directory.path()).unwrap();
+    let Some(device) = LoopDevice::over(backing, 16 * MIB) else { return };
+    run_whole(fill_job(vec![device.spec("disk")]));
+    let scheduler = device.sysfs("queue/scheduler");
+    if fs::write(&scheduler, "mq-deadline").is_err() {
+        println!("skipped: no scheduler but none in this kernel");
+        return;
+    }
+    let before = fs::read_to_string(&scheduler).unwrap();
+    let workload = Workload { read_percent: 0, outstanding: 2, ..Workload::default() };
+    let mut job = load_job(vec![device.spec("disk")], workload, 0, 2);
+    job.own_kernel = true;
+    job.tuning.pin = Some(false);
+    job.tuning.drain_limit = Duration::from_secs(1);
+    let mount = below.directory.path().to_str().unwrap().to_owned();
+    // A kernel that holds the job until the file system is thawed would hold it for ever; this thaws it in the end, so that the test can fail.
+    let (ended, over) = std::sync::mpsc::channel::<()>();
+    let thaw = std::thread::spawn(move || {
+        let in_time = over.recv_timeout(Duration::from_secs(30)) != Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+        command("fsfreeze", &["--unfreeze", &mount]).unwrap();
+        in_time
+    });
+    let mount = below.directory.path().to_str().unwrap().to_owned();
+    let outcome = run_with(job, |_| {
+        std::thread::sleep(Duration::from_millis(500));
+        command("fsfreeze", &["--freeze", &mount]).unwrap();
+    })
+    .outcome;
+    drop(ended);
+    assert!(thaw.join().unwrap(), "the job went on until the device answered");
+    assert!(outcome.warnings.iter().any(|warning| warning.contains("could not be put back")), "{:?}", outcome.warnings);
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while fs::read_to_string(&scheduler).unwrap() != before {
+        assert!(std::time::Instant::now() < deadline, "the scheduler is put back once the device answers");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn no_space_left_ends_a_fill_with_disk_and_offset() {
     let Some(mounted) = Mounted::new(16 * MIB) else { return };
     let path = mounted.directory.path().join("disk");

@@ -19,7 +19,11 @@ impl LoopDevice {
             println!("skipped: a loop device needs root and /dev/shm");
             return None;
         }
-        let backing = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        Self::over(tempfile::NamedTempFile::new_in("/dev/shm").unwrap(), size_bytes)
+    }
+
+    /// The same over a file of another place.
+    pub(crate) fn over(backing: tempfile::NamedTempFile, size_bytes: u64) -> Option<Self> {
         backing.as_file().set_len(size_bytes).unwrap();
         let output = command("losetup", &["--find", "--show", backing.path().to_str().unwrap()]);
         match output {
