@@ -181,6 +181,12 @@ impl Shared {
         Ok(())
     }
 
+    pub(super) fn record_path_mtu(&self, session: SessionId, bytes: u32) {
+        if let Some(seat) = self.roster().seat_of(session) {
+            seat.member.path_mtu_bytes = Some(bytes);
+        }
+    }
+
     pub(super) fn record_offset(&self, session: SessionId, offset: ClockOffset) {
         if let Some(seat) = self.roster().seat_of(session) {
             seat.member.clock.record(offset);

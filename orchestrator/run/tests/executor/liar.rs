@@ -27,7 +27,7 @@ pub(crate) async fn lie(worker: CreatedWorker, bootstrap: Bootstrap, certificate
         let Message::Binary(bytes) = message else { continue };
         match decode_from_orchestrator(&bytes).unwrap() {
             OrchestratorMessage::ClockProbe(probe) => {
-                let reply = ClockReply { probe: probe.probe, worker_ns: 1_000_000_000 };
+                let reply = ClockReply { probe: probe.probe, worker_ns: 1_000_000_000, path_mtu_bytes: None };
                 say(&mut socket, WorkerMessage::ClockReply(reply)).await;
             }
             OrchestratorMessage::Prepare(prepare) => {
