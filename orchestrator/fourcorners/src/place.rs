@@ -65,8 +65,7 @@ fn local(data_dir: &Path, target: &LocalTarget) -> anyhow::Result<Box<dyn Hyperv
     }
 }
 
-/// How a run is carried out there. A canary of this machine alone would say nothing that the first worker does not, so that it is left
-/// to `check --boot`.
+/// How a run is carried out there.
 pub(crate) fn options(plan: &TestPlan) -> RunOptions {
     RunOptions { canary: plan.canary, ..RunOptions::default() }
 }

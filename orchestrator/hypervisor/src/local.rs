@@ -122,7 +122,7 @@ impl Hypervisor for Local {
     fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>> {
         Box::pin(async move {
             let state = |worker: &CreatedWorker| self.processes.observe(&worker.spec.uuid);
-            Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None }).collect())
+            Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None, sent_bytes: None }).collect())
         })
     }
 

@@ -210,6 +210,8 @@ pub struct Observed {
     pub state: WorkerState,
     /// Host that it is on now; another than it was put on where somebody moved it.
     pub host: Option<String>,
+    /// Bytes that its network card has sent since it was started; none where the place does not tell.
+    pub sent_bytes: Option<u64>,
 }
 
 /// A reason to end the load, because it does harm or soon would.

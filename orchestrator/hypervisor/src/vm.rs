@@ -276,7 +276,7 @@ impl Hypervisor for LocalVm {
     fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>> {
         Box::pin(async move {
             let state = |worker: &CreatedWorker| self.machines.observe(&worker.spec.uuid);
-            Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None }).collect())
+            Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None, sent_bytes: None }).collect())
         })
     }
 

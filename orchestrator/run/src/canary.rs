@@ -266,6 +266,7 @@ impl<'p> Canary<'p> {
             run_seed: self.run_seed,
             watch: self.watch,
             patience: Patience::All,
+            enrol_within: Duration::from_secs(self.plan.canary_wait_seconds.into()),
         };
         let say = |step: &str| say(&format!("canary: {step}"));
         let mut deployment = match Deployment::create(store, run, place, wanted, &say, cancel).await {

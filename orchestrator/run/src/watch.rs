@@ -333,7 +333,7 @@ mod tests {
     }
 
     fn on(host: &str, state: WorkerState) -> Observed {
-        Observed { state, host: Some(host.into()) }
+        Observed { state, host: Some(host.into()), sent_bytes: None }
     }
 
     /// Quick looks: the order of the news is what is looked at.

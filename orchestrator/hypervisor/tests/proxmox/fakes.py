@@ -63,6 +63,8 @@ class Cluster(FakePve):
         self.held = 0
         # Most tasks that ran at a time: in all, and on one node.
         self.most_tasks = [0, 0]
+        # Node -> bytes that the network cards of its VMs have sent.
+        self.sent_of = {}
         # Requests that carried a token or a ticket.
         self.credentials = 0
 
@@ -102,6 +104,9 @@ class Cluster(FakePve):
         if priv and self.acl is not None:
             self.require(request[USER], '/vms/' + request.match_info['vmid'], priv)
         return super()._vm(request, priv)
+
+    def _vm_usage(self, vm):
+        return dict(super()._vm_usage(vm), netout=self.sent_of.get(vm.node, 0))
 
     def _qm_free(self, volid):
         # fakepve frees a CD-ROM's image with its VM; PVE frees only what the VM owns.

@@ -69,11 +69,31 @@ async fn a_canary_that_ends_before_it_calls_is_named_by_that_link() {
     let bench = Bench::new(Faults { ends_at_once: Some("canary-1"), ..Faults::default() }).await;
     let report = bench.canary(&plan(ONE_CASE)).await;
     let (link, cause) = report.hosts[0].failure.clone().unwrap();
-    assert!(link == Link::Reach && cause.contains("exit status 3"), "{link}: {cause}");
+    assert!(link == Link::Boot && cause.contains("exit status 3"), "{link}: {cause}");
     let run = bench.store.find_run("latest").await.unwrap();
     let export = bench.store.load_export(run).await.unwrap();
     assert_eq!((export.run.state.as_str(), bench.disk_files()), ("failed", 0));
-    assert!(export.run.reason.unwrap().contains("canary on host-1 failed at booting and reaching the orchestrator"));
+    assert!(export.run.reason.unwrap().contains("canary on host-1 failed at booting: "));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_canary_that_never_calls_is_named_within_its_own_bound() {
+    for (sent, link, cause) in [
+        (Some(0), Link::Boot, "has sent nothing: it does not boot"),
+        (Some(342), Link::Reach, "has sent 342 bytes, but does not get through: no address (DHCP), VLAN"),
+        (None, Link::Reach, "it does not boot, or does not get through: no address (DHCP)"),
+    ] {
+        let bench = Bench::new(Faults { silent: true, sent, ..Faults::default() }).await;
+        let report = bench.canary_within(&plan(ONE_CASE), 2).await;
+        for host in &report.hosts {
+            let (broken, why) = host.failure.clone().unwrap();
+            assert!(broken == link && why.contains(cause), "{broken}: {why}");
+            assert!(why.starts_with("it was started and nothing was heard of it for 2 s"), "{why}");
+        }
+        let all = report.failure().unwrap();
+        assert!(all.contains("canary on host-1 failed at") && all.contains("canary on host-2 failed at"), "{all}");
+        assert_eq!(bench.disk_files(), 0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,6 +34,8 @@ pub(crate) struct Faults {
     pub(crate) destroy: bool,
     /// Workers are started and never dial.
     pub(crate) silent: bool,
+    /// Bytes that the place says their network cards have sent.
+    pub(crate) sent: Option<u64>,
     /// The worker of this name ends as soon as it is started.
     pub(crate) ends_at_once: Option<&'static str>,
     /// The worker of this name delivers numbers that contradict themselves.
@@ -198,7 +200,8 @@ impl Hypervisor for InProcess {
             for worker in workers {
                 let moved = self.faults.moves == Some(worker.spec.name.as_str());
                 let host = if moved { Some("host-9".to_owned()) } else { worker.spec.host.clone() };
-                all.push(Observed { state: self.state(&worker.spec.uuid).await, host });
+                let state = self.state(&worker.spec.uuid).await;
+                all.push(Observed { state, host, sent_bytes: self.faults.sent });
             }
             Ok(all)
         })
@@ -304,7 +307,18 @@ impl Bench {
 
     /// Takes one worker on each host through the chain.
     pub(crate) async fn canary(&self, yaml: &str) -> CanaryReport {
-        let (place, request) = (self.place(), request(yaml, false));
+        self.fly(request(yaml, false)).await
+    }
+
+    /// The same, each waited for so many seconds.
+    pub(crate) async fn canary_within(&self, yaml: &str, seconds: u32) -> CanaryReport {
+        let mut request = request(yaml, false);
+        request.plan.canary_wait_seconds = seconds;
+        self.fly(request).await
+    }
+
+    async fn fly(&self, request: Request) -> CanaryReport {
+        let place = self.place();
         let flying = run::canary(&self.store, &place, &request, self.progress.clone(), self.cancel.clone());
         tokio::time::timeout(PATIENCE, flying).await.expect("the canary ends in time").unwrap()
     }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use run::Link;
 use serde_json::json;
 
-use crate::followed::{Bench, PATIENCE, plan};
+use crate::fakes::quick;
+use crate::followed::{Bench, Kill, PATIENCE, plan, request};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_is_carried_out_after_a_canary_and_leaves_the_cluster_as_it_was() {
@@ -77,5 +79,29 @@ async fn a_host_that_cannot_create_is_named_by_the_canary() {
     assert!(reason.starts_with("canary on pve2 failed at creating the worker:"), "{reason}");
     assert!(reason.contains("no such bridge") && !reason.contains("pve1 failed"), "{reason}");
     assert_eq!((export.run.state.as_str(), export.cases.len()), ("failed", 0));
+    assert_eq!(bench.fake.inventory(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn vms_that_do_not_boot_or_do_not_get_through_are_named_by_node_within_the_canarys_bound() {
+    let Some(bench) = Bench::start() else { return };
+    let before = bench.fake.inventory();
+    bench.fake.run("pve.sent_of = {'pve2': 1710}");
+    let (store, provider) = (bench.store().await, bench.provider(true, Kill::default(), quick()));
+    let (place, mut request) = (bench.place(&provider), request(&plan("1s"), false));
+    request.plan.canary_wait_seconds = 2;
+    let flying = run::canary(&store, &place, &request, bench.progress.clone(), bench.cancel.clone());
+    let report = tokio::time::timeout(PATIENCE, flying).await.expect("its bound is short").unwrap();
+    let broken: Vec<(&str, Link)> = report
+        .hosts
+        .iter()
+        .filter_map(|host| Some((host.host.as_deref()?, host.failure.as_ref()?.0)))
+        .collect();
+    assert_eq!(broken, [("pve1", Link::Boot), ("pve2", Link::Reach)], "{report:#?}");
+    let why = report.failure().unwrap();
+    for part in ["canary on pve1 failed at booting:", "canary on pve2 failed at reaching the orchestrator:", "1710 bytes"]
+    {
+        assert!(why.contains(part), "{part} in {why}");
+    }
     assert_eq!(bench.fake.inventory(), before);
 }
