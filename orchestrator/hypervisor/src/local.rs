@@ -5,6 +5,7 @@ mod processes;
 
 use std::path::{Path, PathBuf};
 
+use plan::size::approximate;
 use serde_json::json;
 
 use crate::{
@@ -39,10 +40,11 @@ pub(crate) fn findings(disk_dir: &Path, deployment: &Deployment) -> Result<Vec<F
         findings.push(Finding {
             severity: Severity::Blocker,
             message: format!(
-                "{}: the data disks need {needed} bytes and {MIN_FREE_AFTER_BYTES} bytes stay free beside them, \
-                 but {} bytes are available",
+                "{}: the data disks need {} and {} stay free beside them, but {} are available",
                 disk_dir.display(),
-                space.available_bytes
+                approximate(needed),
+                approximate(MIN_FREE_AFTER_BYTES),
+                approximate(space.available_bytes)
             ),
             remedy: "use a smaller footprint, free some space, or set target.disk_dir to a larger file system".into(),
         });

@@ -13,6 +13,7 @@ use std::fs::OpenOptions;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
+use plan::size::approximate;
 use serde_json::json;
 use tokio::sync::{Mutex, OnceCell};
 use worker_image::BOOTSTRAP_VERSION;
@@ -160,7 +161,11 @@ impl LocalVm {
         }
         if deployment.memory_bytes < MIN_MEMORY_BYTES {
             findings.push(blocker(
-                format!("a worker VM has {} bytes of memory and needs {MIN_MEMORY_BYTES}", deployment.memory_bytes),
+                format!(
+                    "a worker VM has {} of memory and needs {}",
+                    approximate(deployment.memory_bytes),
+                    approximate(MIN_MEMORY_BYTES)
+                ),
                 "set workers.memory to 256MiB or more",
             ));
         }
@@ -173,7 +178,11 @@ impl LocalVm {
         let needed = deployment.memory_bytes.saturating_add(OVERHEAD_BYTES).saturating_mul(deployment.workers.into());
         if let Some(available) = probe::available_memory().filter(|available| *available < needed) {
             findings.push(blocker(
-                format!("the worker VMs need {needed} bytes of memory, with QEMU's own, but {available} are available"),
+                format!(
+                    "the worker VMs need {} of memory, with QEMU's own, but {} are available",
+                    approximate(needed),
+                    approximate(available)
+                ),
                 "use fewer workers or less memory each",
             ));
         }
