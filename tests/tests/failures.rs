@@ -182,6 +182,8 @@ fn a_killed_orchestrator_takes_its_workers_along_and_the_next_start_cleans_up() 
     assert!(next.ok(), "{next:?}");
     assert!(next.stderr.contains("ended as failed and cleaned up"), "{next:?}");
     assert_eq!(site.disk_files(), [bystander], "only what the journal records is removed");
+    let cleaned = site.ask(["cleanup", "--dry-run"]);
+    assert!(cleaned.ok() && cleaned.stdout.contains("Nothing is left"), "the journal says so, too: {cleaned:?}");
     let runs: serde_json::Value = serde_json::from_str(&site.ask(["runs", "--json"]).stdout).unwrap();
     let killed = runs.as_array().unwrap().iter().find(|run| run["state"] == "failed").unwrap();
     assert!(killed["reason"].as_str().unwrap().contains("orchestrator"), "{killed}");

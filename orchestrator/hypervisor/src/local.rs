@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use plan::size::approximate;
 use serde_json::json;
 
+use crate::child;
 use crate::{
     Bootstrap, BoxFuture, CreatedWorker, Deployment, Finding, Host, Hypervisor, HypervisorError, Inventory, Journal,
     JournalEntry, LeftAlone, Observed, Severity, StoragePlace, WorkerSpec,
@@ -125,6 +126,18 @@ impl Hypervisor for Local {
         Box::pin(async move {
             let state = |worker: &CreatedWorker| self.processes.observe(&worker.spec.uuid);
             Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None, sent_bytes: None }).collect())
+        })
+    }
+
+    fn recover<'a>(
+        &'a self,
+        recorded: &'a [JournalEntry],
+        journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
+        Box::pin(async move {
+            child::settle(processes::START, processes::STOP, recorded, journal).await?;
+            disks::settle(recorded, journal).await?;
+            Ok(Vec::new())
         })
     }
 

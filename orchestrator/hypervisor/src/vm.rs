@@ -21,6 +21,7 @@ use worker_image::BOOTSTRAP_VERSION;
 pub use probe::{Accelerator, BOOT_BOUND, DiskIo, NoEmulator, qemu_version};
 pub use qemu::Throttle;
 
+use crate::child;
 use crate::local::{self, disks};
 use crate::{
     Bootstrap, BoxFuture, CreatedWorker, Deployment, Finding, Hypervisor, HypervisorError, Inventory, Journal,
@@ -286,6 +287,18 @@ impl Hypervisor for LocalVm {
         Box::pin(async move {
             let state = |worker: &CreatedWorker| self.machines.observe(&worker.spec.uuid);
             Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None, sent_bytes: None }).collect())
+        })
+    }
+
+    fn recover<'a>(
+        &'a self,
+        recorded: &'a [JournalEntry],
+        journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
+        Box::pin(async move {
+            child::settle(machines::START, machines::STOP, recorded, journal).await?;
+            disks::settle(recorded, journal).await?;
+            Ok(Vec::new())
         })
     }
 
