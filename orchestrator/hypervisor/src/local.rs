@@ -101,7 +101,7 @@ impl Hypervisor for Local {
                 created.push(disks::create(&self.disk_dir.join(&spec.fleet), disk, journal).await?);
             }
             let id = spec.uuid.clone();
-            Ok(CreatedWorker { spec: spec.clone(), disks: created, id, mac: None, warnings: Vec::new() })
+            Ok(CreatedWorker { spec: spec.clone(), disks: created, id, mac: None })
         })
     }
 

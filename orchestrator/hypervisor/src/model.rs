@@ -161,9 +161,6 @@ pub struct CreatedWorker {
     /// Address of its network card (`02:AB:…`), where it has one of its own.
     #[serde(default)]
     pub mac: Option<String>,
-    /// What the place warned of while it was made.
-    #[serde(default)]
-    pub warnings: Vec<String>,
 }
 
 /// A data disk that was created.

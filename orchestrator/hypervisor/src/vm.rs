@@ -262,7 +262,7 @@ impl Hypervisor for LocalVm {
                 created.push(disks::create(&self.options.disk_dir.join(&spec.fleet), disk, journal).await?);
             }
             let (id, mac) = (spec.uuid.clone(), Some(qemu::mac(uuid)));
-            Ok(CreatedWorker { spec: spec.clone(), disks: created, id, mac, warnings: Vec::new() })
+            Ok(CreatedWorker { spec: spec.clone(), disks: created, id, mac })
         })
     }
 

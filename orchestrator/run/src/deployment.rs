@@ -440,9 +440,6 @@ async fn make(
     }
     let creating = specs.iter().map(|spec| (spec.name.clone(), hypervisor.create_worker(spec, &journal)));
     let workers = all_of(Link::Create, wanted.patience, creating.collect()).await?;
-    for warning in workers.iter().flat_map(|worker| &worker.warnings) {
-        store.add_run_warning(run, warning).await?;
-    }
     let starting =
         workers.iter().map(|one| (one.spec.name.clone(), timed(hypervisor.start_worker(one, bootstrap, &journal))));
     let started = all_of(Link::Start, wanted.patience, starting.collect()).await?;

@@ -329,7 +329,7 @@ mod tests {
 
     fn worker(name: &str, host: &str) -> CreatedWorker {
         let spec = WorkerSpec { name: name.into(), host: Some(host.into()), ..WorkerSpec::default() };
-        CreatedWorker { spec, disks: Vec::new(), id: name.into(), mac: None, warnings: Vec::new() }
+        CreatedWorker { spec, disks: Vec::new(), id: name.into(), mac: None }
     }
 
     fn on(host: &str, state: WorkerState) -> Observed {

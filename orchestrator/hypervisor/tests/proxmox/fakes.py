@@ -65,6 +65,8 @@ class Cluster(FakePve):
         self.most_tasks = [0, 0]
         # Node -> bytes that the network cards of its VMs have sent.
         self.sent_of = {}
+        # Methods with templates of all calls so far.
+        self.used = set()
         # Requests that carried a token or a ticket.
         self.credentials = 0
 
@@ -179,6 +181,7 @@ class Cluster(FakePve):
             self.before(request)
         match = generic or self.resolve(request, '/api2/json')
         template = match.template if match else None
+        self.used.add((request.method, template or request.path))
         if request.method == 'GET' and template == '/nodes/{node}/network' and self.bridges is not None:
             return ok(self.bridges.get(path_node, []))
         if template == '/cluster/nextid' and self.vm(int(request.query.get('vmid', 0))):

@@ -2,6 +2,7 @@
 
 use run::Link;
 
+use crate::liar::Wrong;
 use crate::place::{Bench, Faults};
 use crate::{ONE_CASE, plan};
 
@@ -46,6 +47,36 @@ async fn a_chain_that_breaks_names_host_link_and_cause_before_there_are_workers(
     assert_eq!((export.run.state.as_str(), export.run.reason.as_deref()), ("failed", Some(why)));
     assert!(bench.place.created.lock().unwrap().iter().all(|spec| spec.name == "canary-1"));
     assert_eq!(bench.disk_files(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_link_that_breaks_is_named_with_its_host_and_cause() {
+    for (faults, link, cause) in [
+        (Faults { start: Some("canary-2"), ..Faults::default() }, Link::Start, "its host is out of memory"),
+        (
+            Faults { halved: Some("canary-2"), ..Faults::default() },
+            Link::Recognise,
+            "has 536870912 bytes; expected 1073741824",
+        ),
+        (
+            Faults { wrong: Some(("canary-2", Wrong::Fill)), ..Faults::default() },
+            Link::Write,
+            "write: Input/output error",
+        ),
+        (
+            Faults { wrong: Some(("canary-2", Wrong::Verify)), ..Faults::default() },
+            Link::ReadBack,
+            "block 7 is not as it was written",
+        ),
+    ] {
+        let bench = Bench::new(faults).await;
+        let report = bench.canary(&plan(ONE_CASE)).await;
+        let (broken, why) = report.hosts[1].failure.clone().unwrap();
+        assert!(broken == link && why.contains(cause), "{broken}: {why}");
+        let all = report.failure().unwrap();
+        assert!(all.contains(&format!("canary on host-2 failed at {link}: ")), "{all}");
+        assert_eq!(bench.disk_files(), 0, "{link}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

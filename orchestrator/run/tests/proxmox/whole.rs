@@ -12,8 +12,11 @@ use crate::followed::{Bench, Kill, PATIENCE, plan, request};
 async fn a_plan_is_carried_out_after_a_canary_and_leaves_the_cluster_as_it_was() {
     let Some(bench) = Bench::start() else { return };
     let before = bench.fake.inventory();
+    bench.fake.run("pve.task_ends['qmstop'] = 'WARNINGS: 1'");
     let (_, export) = bench.run(&plan("3s"), true).await;
     assert_eq!((export.run.state.as_str(), export.run.complete), ("done", true), "{:?}", export.run.reason);
+    let warned = export.run.warnings.iter().filter(|text| text.ends_with("on pve1: WARN: something is odd")).count();
+    assert_eq!(warned, 2, "of the canary's VM and of the worker's: {:#?}", export.run.warnings);
     let flown =
         export.run.events.iter().filter(|event| event.message.contains("read back as written, removed")).count();
     assert_eq!(flown, 2, "one canary a node: {:#?}", export.run.events);
@@ -103,5 +106,49 @@ async fn vms_that_do_not_boot_or_do_not_get_through_are_named_by_node_within_the
     {
         assert!(why.contains(part), "{part} in {why}");
     }
+    assert_eq!(bench.fake.inventory(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_goes_offline_under_load_ends_the_run_and_what_it_has_is_removed_once_it_is_back() {
+    let Some(bench) = Bench::start() else { return };
+    let before = bench.fake.inventory();
+    let (store, provider) = (bench.store().await, bench.provider(false, Kill::default(), quick()));
+    let (place, request) = (bench.place(&provider), request(&plan("600s"), false));
+    let running = run::execute(&store, &place, &request, bench.progress.clone(), bench.cancel.clone());
+    let failing = async {
+        let mut progress = bench.progress.subscribe();
+        progress.wait_for(|progress| progress.state == "sampling" && progress.iops.is_some()).await.unwrap();
+        bench.fake.run("pve.set_node_offline('pve2')");
+        provider.lose_agents_on("pve2");
+        std::future::pending::<()>().await;
+    };
+    let run = tokio::select! {
+        run = tokio::time::timeout(PATIENCE, running) => run.expect("the run ends in time").unwrap(),
+        () = failing => unreachable!(),
+    };
+    let export = store.load_export(run).await.unwrap();
+    let reason = export.run.reason.as_deref().unwrap();
+    assert!(export.run.state == "failed" && reason.contains("worker-2"), "{reason}");
+    let case = &export.cases[0];
+    assert!(case.state == "incomplete" && case.ops.read.as_ref().unwrap().count > 0, "what was measured is kept");
+    let left = export.run.warnings.iter().find(|text| text.contains("on pve2 was left alone")).unwrap();
+    assert!(left.contains("No route to host"), "{left}");
+    assert_eq!(bench.fake.get("[vm.node for vm in pve.vms]"), json!(["pve2"]), "the other node's VM is gone");
+    bench.fake.run("pve.set_node_offline('pve2', False)");
+    assert_eq!(run::clean_up(&store, run, &provider, &[]).await.unwrap(), Vec::<String>::new());
+    assert_eq!(bench.fake.inventory(), before);
+    assert!(run::leftovers(&store, run).await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_cannot_be_brought_is_named_by_the_canary() {
+    let Some(bench) = Bench::start() else { return };
+    let before = bench.fake.inventory();
+    bench.fake.run("pve.fail('POST', '/nodes/{node}/storage/{storage}/upload', 500, 'no space for a test')");
+    let (_, export) = bench.run(&plan("1s"), true).await;
+    let reason = export.run.reason.as_deref().unwrap();
+    assert!(reason.starts_with("canary on pve1 failed at bringing the image:"), "{reason}");
+    assert!(reason.contains("no space for a test") && reason.contains("canary on pve2 failed at"), "{reason}");
     assert_eq!(bench.fake.inventory(), before);
 }
