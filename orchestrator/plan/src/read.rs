@@ -56,7 +56,25 @@ const DEPLOY: Choice<'static, Deploy> = Choice(&[("once", Deploy::Once), ("per-f
 const ON_WORKER_LOSS: Choice<'static, OnWorkerLoss> =
     Choice(&[("fail", OnWorkerLoss::Fail), ("continue", OnWorkerLoss::Continue)]);
 
-const ON_RESTART: Choice<'static, OnRestart> = Choice(&[("teardown", OnRestart::Teardown)]);
+const RESTARTS: Choice<'static, OnRestart> = Choice(&[("teardown", OnRestart::Teardown)]);
+
+/// What becomes of an interrupted run: there is one answer, and whoever asks for another is told what it is.
+struct Restart;
+
+impl Rule for Restart {
+    type Value = OnRestart;
+
+    fn allowed(&self) -> String {
+        format!(
+            "{} (an interrupted run is not taken up again: it is ended as failed, its figures are kept, its workers are removed)",
+            RESTARTS.allowed()
+        )
+    }
+
+    fn read(&self, text: &str) -> Result<OnRestart, Refusal> {
+        RESTARTS.read(text)
+    }
+}
 
 /// How long a canary is waited for where the plan says nothing, seconds: a VM of the image boots in 10 to 20 s, and what it cannot reach in
 /// three minutes it does not reach.
@@ -79,7 +97,7 @@ pub(crate) fn plan(node: &Node, profiles: &Profiles, problems: &mut Problems) ->
     let workloads = workloads(&fields, set, profiles, problems);
     let deploy = fields.optional("deploy", &DEPLOY, problems);
     let on_worker_loss = fields.optional("on_worker_loss", &ON_WORKER_LOSS, problems);
-    let on_restart = fields.optional("on_restart", &ON_RESTART, problems);
+    let on_restart = fields.optional("on_restart", &Restart, problems);
     let read_unwritten = fields.optional("read_unwritten", &BOOLEAN, problems);
     let seed = fields.optional("seed", &WholeNumber(limits::SEED), problems);
 
