@@ -275,7 +275,7 @@ fn a_data_directory_without_room_for_results_is_refused_before_anything_is_made(
     let plan = site.plan(&yaml);
     for subcommand in ["check", "run"] {
         let mut command = Command::new(end_to_end::binary());
-        let args = [Path::new("--data-dir"), &data_dir, Path::new(subcommand), &plan];
+        let args = [Path::new("--data-dir"), data_dir.as_path(), Path::new(subcommand), plan.as_path()];
         let answer = Answer::from(command.args(args).output().unwrap());
         let said = format!("{}{}", answer.stdout, answer.stderr);
         assert_eq!(answer.code, Some(1), "{said}");

@@ -484,7 +484,7 @@ async fn all_of<T>(
 fn not_enrolled(error: &EnrolError, ended: &BTreeSet<String>, sent: &BTreeMap<String, u64>) -> Undeployed {
     let one = |missing: &Missing| {
         let (link, cause) = match &missing.why {
-            Some(why) if ended.contains(&missing.worker) => (Link::Boot, why.clone()),
+            Some(why) if ended.contains(&missing.worker) && !missing.refused => (Link::Boot, why.clone()),
             Some(why) => (Link::Recognise, why.clone()),
             None => silent(error, sent.get(&missing.worker).copied()),
         };

@@ -36,7 +36,7 @@ mod tests {
         };
         let (demo, large) = (room_needed(&plan("demo")), room_needed(&plan("proxmox")));
         assert!(demo < 2 * LEAST_ROOM_BYTES, "{demo}");
-        // 16 workers, 10 cases of 90 minutes: 221 MiB for good, and 708 MiB of the case under way.
+        // 16 workers, 10 cases of 90 minutes: 211 MiB for good, and 708 MiB of the case under way.
         assert!((900 << 20..1200 << 20).contains(&large), "{large}");
     }
 }

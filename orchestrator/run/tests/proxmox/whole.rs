@@ -1,8 +1,9 @@
 //! A plan from the empty cluster to the empty cluster.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use run::Link;
+use run::{Link, WatchTimes};
 use serde_json::json;
 
 use crate::fakes::quick;
@@ -48,7 +49,7 @@ async fn what_happens_to_the_cluster_under_load_reaches_the_run() {
     let run = store.find_run("latest").await.unwrap();
     let told = async {
         while !store.load_export(run).await.unwrap().run.warnings.iter().any(|text| text.contains("was moved")) {
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
     tokio::time::timeout(PATIENCE, told).await.expect("the move is told in time");
@@ -151,4 +152,28 @@ async fn an_image_that_cannot_be_brought_is_named_by_the_canary() {
     assert!(reason.starts_with("canary on pve1 failed at bringing the image:"), "{reason}");
     assert!(reason.contains("no space for a test") && reason.contains("canary on pve2 failed at"), "{reason}");
     assert_eq!(bench.fake.inventory(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_breach_stops_the_load_within_15_s_at_the_intervals_of_a_real_run() {
+    let Some(bench) = Bench::start() else { return };
+    let (store, provider) = (bench.store().await, bench.provider(false, Kill::default(), quick()));
+    let (place, mut request) = (bench.place(&provider), request(&plan("600s"), false));
+    request.options.watch = WatchTimes::default();
+    let running = run::execute(&store, &place, &request, bench.progress.clone(), bench.cancel.clone());
+    let harmed = async {
+        let mut progress = bench.progress.subscribe();
+        progress.wait_for(|progress| progress.state == "sampling" && progress.iops.is_some()).await.unwrap();
+        bench.fake.run("pve.ceph['health'] = 'HEALTH_ERR'");
+        let since = Instant::now();
+        progress.wait_for(|progress| progress.state != "sampling").await.unwrap();
+        since.elapsed()
+    };
+    let both = async { tokio::join!(running, harmed) };
+    let (run, took) = tokio::time::timeout(PATIENCE, both).await.expect("the run ends in time");
+    assert!(took <= Duration::from_secs(15), "{took:?}");
+    let export = store.load_export(run.unwrap()).await.unwrap();
+    let reason = export.run.reason.as_deref().unwrap();
+    assert!(reason.contains("stopped by the guard: ceph: Ceph is in HEALTH_ERR"), "{reason}");
+    assert!(export.cases[0].ops.read.as_ref().unwrap().count > 0, "what was measured is kept");
 }
