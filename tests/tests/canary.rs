@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use end_to_end::{Answer, Site, small_plan, skip};
+use end_to_end::{Answer, Site, skip, small_plan};
 use serde_json::Value;
 
 /// Makes a network of its own, whose loopback passes packets of at most 1400 bytes, and runs a command there.
@@ -54,8 +54,10 @@ fn the_mtu_of_the_way_to_the_orchestrator_is_found() {
     let json: Value = serde_json::from_str(&answer.stdout).unwrap();
     assert_eq!(json["canary"]["hosts"][0]["mtu_bytes"], 1400, "{json}");
     let events = &site.export()["run"]["events"];
-    let told = events.as_array().unwrap().iter().any(|event| {
-        event["message"].as_str().unwrap().contains("MTU to the orchestrator 1400")
-    });
+    let told = events
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|event| event["message"].as_str().unwrap().contains("MTU to the orchestrator 1400"));
     assert!(told, "kept with the run: {events}");
 }

@@ -168,7 +168,9 @@ fn said(export: &Export, answer: &Answer) {
     let at = |start: &str| messages.iter().position(|message| message.starts_with(start));
     for node in ["pve1", "pve2"] {
         let canary = at(&format!("canary on {node}: enrolled as ")).unwrap();
-        for wanted in ["1073741824 bytes seen", "1000 blocks read back as written", "removed", "MTU to the orchestrator 1500"] {
+        for wanted in
+            ["1073741824 bytes seen", "1000 blocks read back as written", "removed", "MTU to the orchestrator 1500"]
+        {
             assert!(messages[canary].contains(wanted), "{wanted} in {}", messages[canary]);
         }
         assert!(canary < at("worker worker-1 enrolled ").unwrap(), "{messages:#?}");

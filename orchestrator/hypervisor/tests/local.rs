@@ -207,7 +207,8 @@ async fn kill_and_restart(at: usize, committed: bool) -> Option<String> {
     let left = next.destroy(&journal.entries(), &journal).await.unwrap();
     let entries = journal.entries();
     let names: Vec<_> = fs::read_dir(&disks).unwrap().map(|file| file.unwrap().file_name()).collect();
-    let sound = lived.is_none() && back.is_empty() && left.is_empty() && names == ["d3.img"] && living(&entries).is_empty();
+    let sound =
+        lived.is_none() && back.is_empty() && left.is_empty() && names == ["d3.img"] && living(&entries).is_empty();
     (!sound).then(|| format!("operation {at}, committed {committed}: {left:?}, {names:?}, {entries:#?}"))
 }
 

@@ -15,9 +15,7 @@ use std::time::{Duration, Instant};
 use common::{Orchestrator, image, lacking};
 use futures_util::{StreamExt, stream};
 use hypervisor::vm::{Accelerator, BOOT_BOUND, LocalVm, Throttle, VmOptions};
-use hypervisor::{
-    Bootstrap, CreatedWorker, Deployment, DiskSpec, Hypervisor, Severity, WorkerSpec, WorkerState,
-};
+use hypervisor::{Bootstrap, CreatedWorker, Deployment, DiskSpec, Hypervisor, Severity, WorkerSpec, WorkerState};
 use memory::{Memory, living};
 
 const UUID: &str = "6a1c0000-0000-4000-8000-0000000000a1";
@@ -315,9 +313,12 @@ async fn what_cannot_be_deployed_is_said_before_anything_is_made() {
         );
         return;
     }
-    for wanted in
-        ["none.iso: no worker image", "has 128MiB of memory and needs 256MiB", "128 data disks, not 129", "are available: use fewer workers"]
-    {
+    for wanted in [
+        "none.iso: no worker image",
+        "has 128MiB of memory and needs 256MiB",
+        "128 data disks, not 129",
+        "are available: use fewer workers",
+    ] {
         assert!(said.contains(wanted), "{wanted} in {said}");
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

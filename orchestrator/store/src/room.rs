@@ -31,9 +31,8 @@ mod tests {
 
     #[test]
     fn long_and_large_plans_need_more() {
-        let plan = |example: &str| {
-            plan::parse(example, plan::example(example).unwrap(), &plan::Profiles::shipped()).unwrap()
-        };
+        let plan =
+            |example: &str| plan::parse(example, plan::example(example).unwrap(), &plan::Profiles::shipped()).unwrap();
         let (demo, large) = (room_needed(&plan("demo")), room_needed(&plan("proxmox")));
         assert!(demo < 2 * LEAST_ROOM_BYTES, "{demo}");
         // 16 workers, 10 cases of 90 minutes: 211 MiB for good, and 708 MiB of the case under way.

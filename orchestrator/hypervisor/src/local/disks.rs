@@ -133,7 +133,8 @@ pub(crate) async fn delete_recorded(
 /// Records how creations and deletions ended whose orchestrator did not live to record it. What cannot be told stays open.
 pub(crate) async fn settle(recorded: &[JournalEntry], journal: &dyn Journal) -> Result<(), HypervisorError> {
     let creation = |entry: &JournalEntry| -> Option<CreateIntent> {
-        let made = recorded.iter().find(|made| made.intent.kind == CREATE && made.intent.object == entry.intent.object)?;
+        let made =
+            recorded.iter().find(|made| made.intent.kind == CREATE && made.intent.object == entry.intent.object)?;
         serde_json::from_value(made.intent.details.clone()).ok()
     };
     for entry in recorded.iter().filter(|entry| entry.outcome.is_none()) {

@@ -111,6 +111,7 @@ pub(crate) fn living(entries: &[JournalEntry]) -> Vec<&JournalEntry> {
             gone.intent.effect == Effect::Destroy && same && succeeded(gone)
         })
     };
-    let may_be = |made: &&JournalEntry| made.outcome.is_none() || (made.intent.effect == Effect::Create && succeeded(made));
+    let may_be =
+        |made: &&JournalEntry| made.outcome.is_none() || (made.intent.effect == Effect::Create && succeeded(made));
     entries.iter().filter(may_be).filter(|made| !is_gone(made)).collect()
 }

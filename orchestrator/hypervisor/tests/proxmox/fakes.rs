@@ -7,9 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use hypervisor::proxmox::{Guard, Proxmox, Settings, Timing, Token};
-use hypervisor::{
-    Bootstrap, CreatedWorker, Deployment, DiskSpec, Hypervisor, HypervisorError, Image, WorkerSpec,
-};
+use hypervisor::{Bootstrap, CreatedWorker, Deployment, DiskSpec, Hypervisor, HypervisorError, Image, WorkerSpec};
 use serde_json::{Value, json};
 
 #[path = "../memory/mod.rs"]

@@ -27,7 +27,11 @@ async fn sixteen_workers_over_four_nodes_come_and_go_and_leave_nothing() {
     assert_eq!(left, vec![]);
     assert_eq!(fake.inventory(), before);
     assert!(journal.entries().iter().all(|entry| entry.outcome.as_ref().is_some_and(|outcome| outcome.succeeded)));
-    assert_eq!(fake.get("sum(1 for m, p, b in pve.requests if '/ha/' in p or 'migrate' in p)"), 0, "no HA: they stay where they are");
+    assert_eq!(
+        fake.get("sum(1 for m, p, b in pve.requests if '/ha/' in p or 'migrate' in p)"),
+        0,
+        "no HA: they stay where they are"
+    );
     let dangerous = "[b.decode() for m, p, b in pve.requests if b'unreferenced' in b or 'unreferenced' in p]";
     assert_eq!(fake.get(dangerous), json!([]));
     assert!(!serde_json::to_string(&journal.entries()).unwrap().contains(crate::fakes::SECRET));
@@ -80,7 +84,10 @@ async fn a_vm_is_made_as_a_measurement_needs_it() {
         assert!(disk.contains(option), "{option} in {disk}");
     }
     assert!(!disk.contains("aio="), "left to PVE");
-    assert_eq!(config["description"].as_str().unwrap().lines().filter(|line| line.starts_with("fourcorners-mark: ")).count(), 1);
+    assert_eq!(
+        config["description"].as_str().unwrap().lines().filter(|line| line.starts_with("fourcorners-mark: ")).count(),
+        1
+    );
     assert!(config.get("scsi31").is_none());
     assert_eq!(fake.get("sorted(pve.pools['poc'])"), json!([9000]));
     assert_eq!(workers[0].disks.len(), 31);

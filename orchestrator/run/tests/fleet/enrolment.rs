@@ -138,7 +138,8 @@ async fn other_paths_are_not_found() {
 #[tokio::test]
 async fn malformed_first_messages_are_refused() {
     let mut bench = bench(1, FleetLimits::default()).await;
-    let no_hello = WorkerMessage::ClockReply(worker_protocol::ClockReply { probe: 1, worker_ns: 1, path_mtu_bytes: None });
+    let no_hello =
+        WorkerMessage::ClockReply(worker_protocol::ClockReply { probe: 1, worker_ns: 1, path_mtu_bytes: None });
     let cases = [
         (Message::text("hello"), "a text message"),
         (Message::binary(vec![0xc1; 40]), "expected a Hello"),

@@ -102,7 +102,10 @@ impl Followed {
     pub(crate) fn lose_agents_on(&self, node: &str) {
         let nodes = self.nodes.lock().unwrap();
         let agents = self.agents.lock().unwrap();
-        agents.iter().filter(|(uuid, _)| nodes.get(*uuid).is_some_and(|of| of == node)).for_each(|(_, agent)| agent.abort());
+        agents
+            .iter()
+            .filter(|(uuid, _)| nodes.get(*uuid).is_some_and(|of| of == node))
+            .for_each(|(_, agent)| agent.abort());
     }
 
     fn follow(&self, worker: &CreatedWorker, bootstrap: &Bootstrap) {
@@ -266,7 +269,15 @@ impl Bench {
         let token = Token::new(TOKEN, SECRET).unwrap();
         let provider = Proxmox::new(self.fake.settings(), Guard::default(), token, timing).unwrap();
         let disks = self.dir.path().join("disks");
-        Followed { provider, disks, silent, kill, agents: Mutex::default(), nodes: Mutex::default(), started: AtomicUsize::new(0) }
+        Followed {
+            provider,
+            disks,
+            silent,
+            kill,
+            agents: Mutex::default(),
+            nodes: Mutex::default(),
+            started: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn place<'a>(&'a self, hypervisor: &'a Followed) -> Place<'a> {

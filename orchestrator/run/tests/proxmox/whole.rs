@@ -96,14 +96,12 @@ async fn vms_that_do_not_boot_or_do_not_get_through_are_named_by_node_within_the
     request.plan.canary_wait_seconds = 2;
     let flying = run::canary(&store, &place, &request, bench.progress.clone(), bench.cancel.clone());
     let report = tokio::time::timeout(PATIENCE, flying).await.expect("its bound is short").unwrap();
-    let broken: Vec<(&str, Link)> = report
-        .hosts
-        .iter()
-        .filter_map(|host| Some((host.host.as_deref()?, host.failure.as_ref()?.0)))
-        .collect();
+    let broken: Vec<(&str, Link)> =
+        report.hosts.iter().filter_map(|host| Some((host.host.as_deref()?, host.failure.as_ref()?.0))).collect();
     assert_eq!(broken, [("pve1", Link::Boot), ("pve2", Link::Reach)], "{report:#?}");
     let why = report.failure().unwrap();
-    for part in ["canary on pve1 failed at booting:", "canary on pve2 failed at reaching the orchestrator:", "1710 bytes"]
+    for part in
+        ["canary on pve1 failed at booting:", "canary on pve2 failed at reaching the orchestrator:", "1710 bytes"]
     {
         assert!(why.contains(part), "{part} in {why}");
     }
