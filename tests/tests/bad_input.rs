@@ -110,6 +110,26 @@ fn a_plan_that_is_not_there_or_not_text() {
     says(&site.ask(["check", path.to_str().unwrap()]), &["plan.yaml:2", "UTF-8"]);
 }
 
+/// Whoever reads JSON gets JSON, whatever is wrong; the exit status and standard error are as for a person.
+#[test]
+fn a_check_that_cannot_look_says_so_in_json_as_well() {
+    let site = Site::new();
+    let asked = |plan: &str| {
+        let answer = site.ask(["check", plan, "--json"]);
+        assert_eq!(answer.code, Some(1), "{answer:?}");
+        let json: serde_json::Value = serde_json::from_str(&answer.stdout).unwrap();
+        let error = json["error"].as_str().unwrap();
+        assert!(answer.stderr.contains(error), "{answer:?}");
+        (json["valid"].as_bool().unwrap(), error.to_owned())
+    };
+    let (valid, error) = asked("/nowhere/plan.yaml");
+    assert!(!valid && error.contains("/nowhere/plan.yaml") && error.contains("No such file"), "{error}");
+    let elsewhere = "target: {provider: proxmox, connection: lab, storage: a, iso_storage: b, bridge: c}";
+    let plan = site.plan(&small_plan(TIMINGS, READ, "").replace("target: {provider: local}", elsewhere));
+    let (valid, error) = asked(plan.to_str().unwrap());
+    assert!(valid && error.contains("fourcorners connect URL --name lab"), "the plan itself is sound: {error}");
+}
+
 #[test]
 fn an_unusable_data_directory() {
     let site = Site::new();

@@ -2,9 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use analysis::export::{Case, Export};
 use end_to_end::{Answer, Site, small_plan, wait_for};
@@ -180,6 +182,8 @@ fn a_killed_orchestrator_takes_its_workers_along_and_the_next_start_cleans_up() 
     assert!(next.ok(), "{next:?}");
     assert!(next.stderr.contains("ended as failed and cleaned up"), "{next:?}");
     assert_eq!(site.disk_files(), [bystander], "only what the journal records is removed");
+    let cleaned = site.ask(["cleanup", "--dry-run"]);
+    assert!(cleaned.ok() && cleaned.stdout.contains("Nothing is left"), "the journal says so, too: {cleaned:?}");
     let runs: serde_json::Value = serde_json::from_str(&site.ask(["runs", "--json"]).stdout).unwrap();
     let killed = runs.as_array().unwrap().iter().find(|run| run["state"] == "failed").unwrap();
     assert!(killed["reason"].as_str().unwrap().contains("orchestrator"), "{killed}");
@@ -259,4 +263,59 @@ fn fill_up(dir: &Path) {
     while file.write_all(&block[..4096]).is_ok() {}
     // What is delayed in memory may have found no place.
     let _ = file.sync_all();
+}
+
+#[test]
+fn a_data_directory_without_room_for_results_is_refused_before_anything_is_made() {
+    let site = Site::new();
+    let Some(small) = SmallFileSystem::mount(&site, 48 << 20) else { return };
+    let data_dir = small.path().join("data");
+    let disks = format!("target: {{provider: local, disk_dir: {}}}", site.path().join("disks").display());
+    let yaml = small_plan(QUICK_FILL, READ_AND_WRITE, "").replace("target: {provider: local}", &disks);
+    let plan = site.plan(&yaml);
+    for subcommand in ["check", "run"] {
+        let mut command = Command::new(end_to_end::binary());
+        let args = [Path::new("--data-dir"), data_dir.as_path(), Path::new(subcommand), plan.as_path()];
+        let answer = Answer::from(command.args(args).output().unwrap());
+        let said = format!("{}{}", answer.stdout, answer.stderr);
+        assert_eq!(answer.code, Some(1), "{said}");
+        assert!(said.contains("the data directory has ") && said.contains("MiB free, the results"), "{said}");
+        assert!(!data_dir.exists() && !site.path().join("disks").exists(), "{subcommand} made something");
+    }
+}
+
+/// A server that answers has all it needs, its handlers of signals among it.
+fn is_healthy(address: SocketAddr) -> bool {
+    let asked = || {
+        let mut connection = TcpStream::connect(address)?;
+        connection.set_read_timeout(Some(Duration::from_secs(5)))?;
+        write!(connection, "GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer)?;
+        std::io::Result::Ok(answer.starts_with("HTTP/1.1 200"))
+    };
+    asked().unwrap_or(false)
+}
+
+#[test]
+fn a_run_leaves_its_results_in_the_database_and_no_log_beside_it() {
+    let site = Site::new();
+    let yaml = small_plan("footprints: [64MiB]\nprecondition: 1s\nsample: 1s", "[published/4k-random-read]", "");
+    let answer = site.run(&yaml);
+    assert!(answer.ok(), "{answer:?}");
+    let left_open = || -> Vec<String> {
+        let names = fs::read_dir(site.data_dir()).unwrap().map(|file| file.unwrap().file_name());
+        names.filter_map(|name| name.into_string().ok()).filter(|name| name.contains("sqlite-")).collect()
+    };
+    assert_eq!(left_open(), Vec::<String>::new(), "it was closed");
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let serving = site.start_with(["serve", "--listen", &address.to_string()]);
+    wait_for("the server", || is_healthy(address).then_some(()));
+    assert!(!left_open().is_empty(), "it is open");
+    serving.signal(Signal::INT);
+    let answer = serving.end();
+    assert!(answer.ok(), "{answer:?}");
+    assert_eq!(left_open(), Vec::<String>::new(), "the server closes it, too");
+    let cleaned = site.ask(["cleanup"]);
+    assert!(cleaned.ok() && left_open().is_empty(), "{cleaned:?}");
 }

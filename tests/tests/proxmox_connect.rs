@@ -223,6 +223,54 @@ fn a_check_shows_every_finding_with_its_remedy_and_what_will_be_written() {
     assert!(!offline.ok() && offline.stdout.contains("pve2"), "{offline:?}");
 }
 
+/// A plan may say where the cluster and the token's secret are; it never says the secret.
+#[test]
+fn a_plan_names_a_cluster_with_its_secret_in_the_environment_or_in_a_file() {
+    let Some(fake) = Fake::start() else { return };
+    fake.grant_all_but(&[]);
+    let (site, elsewhere) = (Site::new(), tempfile::tempdir().unwrap());
+    let image = site.path().join("image.iso");
+    fs::write(&image, "an image").unwrap();
+    let secret = elsewhere.path().join("secret");
+    fs::write(&secret, format!("{SECRET}\n")).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let check = |source: &str, tls: &str| {
+        let cluster = format!("endpoint: '{}', token: {{id: '{TOKEN}', {source}}}, tls: {{{tls}}}", fake.url);
+        let text = plan(&format!(", image: '{}'", image.display()), "").replace("connection: lab", &cluster);
+        let path = site.plan(&text);
+        answer(site.command(["check", path.to_str().unwrap()]).env("PVE_SECRET", SECRET))
+    };
+    let ca = format!("ca_file: '{}'", fake.certificate.display());
+    let pin = format!("fingerprint: '{}'", fake.fingerprint);
+    let file = format!("secret_file: '{}'", secret.display());
+    for (source, tls) in [("secret_env: PVE_SECRET", &ca), (&file, &pin)] {
+        let good = check(source, tls);
+        assert!(good.ok() && good.stdout.contains("note: storage ceph"), "{good:?}");
+        assert!(!good.stdout.contains(SECRET) && !good.stderr.contains(SECRET), "{good:?}");
+    }
+    let unset = check("secret_env: PVE_SECRET_THAT_IS_NOT_SET", &ca);
+    assert!(!unset.ok() && unset.stderr.contains("PVE_SECRET_THAT_IS_NOT_SET"), "{unset:?}");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o640)).unwrap();
+    let readable = check(&file, &pin);
+    assert!(!readable.ok() && readable.stderr.contains("chmod 600"), "{readable:?}");
+    assert_eq!(files_with_secret(site.path()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn the_authorities_of_the_system_are_trusted_where_a_person_says_so() {
+    let Some(fake) = Fake::start() else { return };
+    fake.grant_all_but(&[]);
+    let site = Site::new();
+    let mut command = connect(&site, &fake, &["--name", "lab", "--system-ca"]);
+    // Where this system keeps them, for this command.
+    let saved = answer(command.env("SSL_CERT_FILE", &fake.certificate));
+    assert!(saved.ok(), "{saved:?}");
+    let shown = answer(site.command(["connections", "show", "lab"]).env("SSL_CERT_FILE", &fake.certificate));
+    assert!(shown.ok() && shown.stdout.contains("vmbr0"), "{shown:?}");
+    let untrusted = site.ask(["connections", "show", "lab"]);
+    assert!(!untrusted.ok() && untrusted.stderr.contains("certificate"), "{untrusted:?}");
+}
+
 #[test]
 fn a_plan_whose_connection_is_not_saved_says_how_to_save_it() {
     let site = Site::new();

@@ -92,7 +92,7 @@ fn a_plan_runs_on_three_vms_of_two_nodes_after_its_canary_and_leaves_the_cluster
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(test) = Test::new() else { return };
     let running = test.start(
-        "workers: {count: 3, vcpus: 1, memory: 256MiB, disks: 3}\nfootprints: [72MiB, 288MiB]\nprecondition: 2s\nsample: 3s\n\
+        "canary: {wait: 15m}\nworkers: {count: 3, vcpus: 1, memory: 256MiB, disks: 3}\nfootprints: [72MiB, 288MiB]\nprecondition: 2s\nsample: 3s\n\
          workloads: [published/4k-random-read, published/8k-random-70-30]",
     );
     test.wait_for_sample();
@@ -168,7 +168,9 @@ fn said(export: &Export, answer: &Answer) {
     let at = |start: &str| messages.iter().position(|message| message.starts_with(start));
     for node in ["pve1", "pve2"] {
         let canary = at(&format!("canary on {node}: enrolled as ")).unwrap();
-        for wanted in ["1073741824 bytes seen", "1000 blocks read back as written", "removed"] {
+        for wanted in
+            ["1073741824 bytes seen", "1000 blocks read back as written", "removed", "MTU to the orchestrator 1500"]
+        {
             assert!(messages[canary].contains(wanted), "{wanted} in {}", messages[canary]);
         }
         assert!(canary < at("worker worker-1 enrolled ").unwrap(), "{messages:#?}");

@@ -33,7 +33,7 @@ fn three_vms_with_four_disks_each_run_a_plan_and_leave_nothing() {
     let yaml = format!(
         "name: three VMs\ntarget: {{provider: local, isolation: vm, image: '{}'}}\n\
          workers: {{count: 3, vcpus: 1, memory: 256MiB, disks: 4}}\nfootprints: [96MiB, 384MiB]\n\
-         precondition: 1s\nsample: 5s\nworkloads: [published/4k-random-read, published/8k-random-70-30]\n",
+         precondition: 1s\nsample: 5s\nworkloads: [published/4k-random-read, published/8k-random-70-30]\ncanary: {{wait: 15m}}\n",
         image.path.display()
     );
     let running = site.start(&yaml);
@@ -50,6 +50,8 @@ fn three_vms_with_four_disks_each_run_a_plan_and_leave_nothing() {
     export.cases.iter().for_each(figures);
     environment(&json["run"]["environment"], &export, image);
     enrolments(&export, &answer);
+    let flown = export.run.events.iter().find(|event| event.message.starts_with("canary: enrolled as ")).unwrap();
+    assert!(flown.message.ends_with("removed; MTU to the orchestrator 1500"), "{}", flown.message);
     let report = fs::read_to_string(site.data_dir().join(format!("reports/{}.html", export.run.id))).unwrap();
     for wanted in [image.report["sha256"].as_str().unwrap(), "s after its start", "place.accelerator.kind"] {
         assert!(report.contains(wanted), "{wanted} is missing in the report");

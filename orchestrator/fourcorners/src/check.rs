@@ -5,29 +5,43 @@ use std::process::ExitCode;
 
 use hypervisor::{Deployment, Finding, Severity};
 use plan::{FillRate, TestPlan};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::CheckArgs;
 use crate::{execute, output, place, plan_file};
 
 pub(crate) async fn check(data_dir: &Path, args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let mut answer = json!({ "valid": false });
+    let looked = look(data_dir, args, &mut answer).await;
+    if args.output.json {
+        // Whoever reads JSON gets it also where the look broke off, with all that was found out before.
+        if let Err(error) = &looked {
+            answer["error"] = json!(output::chain(error));
+        }
+        output::result(&format!("{answer}\n"))?;
+    }
+    looked
+}
+
+/// Says what it finds, or leaves it in `answer` alone where that is what was asked for.
+async fn look(data_dir: &Path, args: &CheckArgs, answer: &mut Value) -> anyhow::Result<ExitCode> {
     let file = match plan_file::read(&args.plan)? {
         Ok(file) => file,
         Err(errors) => {
-            if args.output.json {
-                output::result(&format!("{}\n", json!({ "valid": false, "errors": errors })))?;
-            } else {
+            answer["errors"] = json!(errors);
+            if !args.output.json {
                 plan_file::show_errors(&errors);
             }
             return Ok(ExitCode::FAILURE);
         }
     };
     let schedule = plan::schedule(&file.plan, FillRate::assumed());
+    *answer = json!({ "valid": true, "plan": file.plan, "schedule": schedule });
     let findings = findings(data_dir, &file.plan).await?;
+    answer["findings"] = json!(findings);
     let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);
     let mut text =
         std::iter::once(schedule.render(&file.plan)).chain(findings.iter().map(output::finding)).collect::<Vec<_>>();
-    let mut answer = json!({ "valid": true, "plan": file.plan, "schedule": schedule, "findings": findings });
     let mut sound = !blocked;
     if args.boot && !blocked {
         let request = execute::request(file.plan, file.yaml);
@@ -36,8 +50,9 @@ pub(crate) async fn check(data_dir: &Path, args: &CheckArgs) -> anyhow::Result<E
         text.extend(report.lines());
         answer["canary"] = json!(report);
     }
-    let text = if args.output.json { answer.to_string() } else { text.join("\n") };
-    output::result(&format!("{text}\n"))?;
+    if !args.output.json {
+        output::result(&format!("{}\n", text.join("\n")))?;
+    }
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -51,6 +66,6 @@ pub(crate) async fn findings(data_dir: &Path, plan: &TestPlan) -> anyhow::Result
         memory_bytes: plan.workers.memory_bytes,
     };
     let mut findings = place::of_plan(data_dir, plan)?.preflight(&deployment).await?;
-    findings.splice(0..0, place::image_finding(data_dir, plan));
+    findings.splice(0..0, place::own_findings(data_dir, plan));
     Ok(findings)
 }

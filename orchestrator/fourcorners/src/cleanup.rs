@@ -14,6 +14,7 @@ use store::{DataDir, JournalEntry, RunId, RunSummary, Store};
 
 use crate::ask::confirm;
 use crate::cli::JsonArgs;
+use crate::closing::with_store;
 use crate::file_journal::FileJournal;
 use crate::table::STYLE;
 use crate::{output, place, plan_file, recover};
@@ -49,7 +50,11 @@ pub(crate) async fn cleanup(data_dir: &Path, args: &CleanupArgs) -> anyhow::Resu
     let dir = DataDir::new(data_dir);
     let _lock = dir.lock()?;
     let store = Store::open(&dir).await?;
-    let survey = Survey::make(data_dir, &store, args).await?;
+    with_store(store, async |store| clean_up(data_dir, store, args).await).await
+}
+
+async fn clean_up(data_dir: &Path, store: &Store, args: &CleanupArgs) -> anyhow::Result<ExitCode> {
+    let survey = Survey::make(data_dir, store, args).await?;
     if args.dry_run || survey.is_empty() {
         say(args, &survey, &[])?;
         return Ok(if survey.incomplete { ExitCode::FAILURE } else { ExitCode::SUCCESS });
@@ -58,7 +63,7 @@ pub(crate) async fn cleanup(data_dir: &Path, args: &CleanupArgs) -> anyhow::Resu
     if !args.yes && !agreed()? {
         return Ok(ExitCode::FAILURE);
     }
-    let left = remove(data_dir, &store, args, &survey).await?;
+    let left = remove(data_dir, store, args, &survey).await?;
     say(args, &survey, &left)?;
     Ok(if left.is_empty() && !survey.incomplete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

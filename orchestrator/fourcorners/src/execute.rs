@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use web::{Hub, Onlooker};
 
 use crate::cli::{AfterArgs, DemoArgs, DoorArgs, RunArgs, WorkerArgs};
+use crate::closing::with_store;
 use crate::interrupt::Interrupts;
 use crate::place::Scene;
 use crate::{CANCELLED, NOT_COMPLETE, image, live, output, place, plan_file, progress, recover, serve, table};
@@ -53,13 +54,17 @@ pub(crate) fn request(plan: plan::TestPlan, plan_yaml: String) -> Request {
 
 /// Boots one worker on each host that the plan would use, and removes it.
 pub(crate) async fn canary(data_dir: &Path, request: &Request, workers: &WorkerArgs) -> anyhow::Result<CanaryReport> {
-    let site = Site::open(data_dir, request, workers).await?;
+    let (store, site) = Site::open(data_dir, request, workers).await?;
+    with_store(store, async |store| flown(store, &site, request).await).await
+}
+
+async fn flown(store: &Store, site: &Site, request: &Request) -> anyhow::Result<CanaryReport> {
     let mut interrupts = Interrupts::listen()?;
     let (progress, watched) = watch::channel(Progress::default());
     let cancel = CancellationToken::new();
     let shown = tokio::spawn(progress::show(watched));
     let place = site.place();
-    let flown = run::canary(&site.store, &place, request, progress, cancel.clone());
+    let flown = run::canary(store, &place, request, progress, cancel.clone());
     tokio::pin!(flown);
     let report = tokio::select! {
         report = &mut flown => report,
@@ -75,7 +80,6 @@ pub(crate) async fn canary(data_dir: &Path, request: &Request, workers: &WorkerA
 
 /// The data directory, held, and the place of the workers.
 struct Site {
-    store: Store,
     scene: Scene,
     authority: Arc<Authority>,
     _lock: DataDirLock,
@@ -83,14 +87,14 @@ struct Site {
 
 impl Site {
     /// What an earlier orchestrator left is removed first.
-    async fn open(data_dir: &Path, request: &Request, workers: &WorkerArgs) -> anyhow::Result<Self> {
+    async fn open(data_dir: &Path, request: &Request, workers: &WorkerArgs) -> anyhow::Result<(Store, Self)> {
         let scene = Scene::of_plan(data_dir, &request.plan, workers)?;
         let dir = DataDir::new(data_dir);
         let lock = dir.lock()?;
         let store = Store::open(&dir).await?;
         let authority = Arc::new(Authority::open(&data_dir.join("tls"))?);
         recover::recover(data_dir, &store).await?;
-        Ok(Self { store, scene, authority, _lock: lock })
+        Ok((store, Self { scene, authority, _lock: lock }))
     }
 
     fn place(&self) -> Place<'_> {
@@ -104,15 +108,24 @@ async fn execute(
     workers: &WorkerArgs,
     after: &AfterArgs,
 ) -> anyhow::Result<ExitCode> {
-    let site = Site::open(data_dir, &request, workers).await?;
+    let (store, site) = Site::open(data_dir, &request, workers).await?;
+    with_store(store, async |store| carry_out(data_dir, (store, &site), &request, after).await).await
+}
+
+async fn carry_out(
+    data_dir: &Path,
+    (store, site): (&Store, &Site),
+    request: &Request,
+    after: &AfterArgs,
+) -> anyhow::Result<ExitCode> {
     // Before hours of load, not after them.
     let listener = if after.serve { Some(serve::bind(after.listen).await?) } else { None };
     place::introduce(&request.plan, site.scene.hypervisor.as_ref()).await;
-    let (store, place) = (&site.store, site.place());
+    let place = site.place();
     let interrupts = Interrupts::listen()?;
     let (progress, watched) = watch::channel(Progress::default());
     let pages = Pages::open(listener, data_dir, store, (&request.plan, &watched))?;
-    let (id, interrupts) = cancellable(store, &place, &request, (progress, watched), interrupts).await?;
+    let (id, interrupts) = cancellable(store, &place, request, (progress, watched), interrupts).await?;
     let export = store.load_export(id).await?;
     conclude(data_dir, store, &export, after.json)?;
     pages.until_interrupted(interrupts).await?;

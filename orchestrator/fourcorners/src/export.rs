@@ -4,14 +4,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use store::{DataDir, Store};
 
 use crate::cli::{ExportArgs, Format};
-use crate::output;
+use crate::{output, runs};
 
 pub(crate) async fn export(data_dir: &Path, args: &ExportArgs) -> anyhow::Result<ExitCode> {
-    let store = Store::open_read_only(&DataDir::new(data_dir)).await?;
-    let export = store.load_export(store.find_run(&args.run).await?).await?;
+    let export = runs::load(data_dir, &args.run).await?;
     let text = match args.format {
         Format::Json => web::export_json(&export)?,
         Format::Csv => web::cases_csv(&export)?,

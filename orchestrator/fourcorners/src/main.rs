@@ -7,6 +7,7 @@ mod ask;
 mod check;
 mod cleanup;
 mod cli;
+mod closing;
 mod connect;
 mod connections;
 mod execute;

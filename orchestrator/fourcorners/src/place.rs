@@ -8,10 +8,12 @@ use anyhow::bail;
 use hypervisor::local::Local;
 use hypervisor::vm::{Accelerator, BOOT_BOUND, LocalVm, Throttle, VmOptions};
 use hypervisor::{Finding, Hypervisor, Severity};
+use plan::size::approximate;
 use plan::{Isolation, LocalTarget, Target, TestPlan};
 use run::fleet::Authority;
 use run::{Place, RunOptions, WorkerImage};
 use serde::Deserialize;
+use store::{DataDir, LEAST_ROOM_BYTES, room_needed};
 
 use crate::cli::WorkerArgs;
 
@@ -25,11 +27,14 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Nothing is looked at or changed yet, but that there is an image.
+    /// Nothing is looked at or changed yet, but that there is an image, and room for the results.
     pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan, args: &WorkerArgs) -> anyhow::Result<Self> {
         let listening = listening(plan, args)?;
-        if let Some(finding) = image_finding(data_dir, plan) {
-            bail!("{}; {}", finding.message, finding.remedy);
+        for finding in own_findings(data_dir, plan) {
+            if finding.severity == Severity::Blocker {
+                bail!("{}; {}", finding.message, finding.remedy);
+            }
+            output::note(output::finding(&finding));
         }
         Ok(Self { hypervisor: of_plan(data_dir, plan)?, listening, image: image(data_dir, plan) })
     }
@@ -65,8 +70,7 @@ fn local(data_dir: &Path, target: &LocalTarget) -> anyhow::Result<Box<dyn Hyperv
     }
 }
 
-/// How a run is carried out there. A canary of this machine alone would say nothing that the first worker does not, so that it is left
-/// to `check --boot`.
+/// How a run is carried out there.
 pub(crate) fn options(plan: &TestPlan) -> RunOptions {
     RunOptions { canary: plan.canary, ..RunOptions::default() }
 }
@@ -78,8 +82,38 @@ fn image(data_dir: &Path, plan: &TestPlan) -> Option<WorkerImage> {
     Some(WorkerImage { path, mtu: None, addresses: proxmox::first_address(target) })
 }
 
+/// What of the orchestrator itself stands in a plan's way, whatever its place says.
+pub(crate) fn own_findings(data_dir: &Path, plan: &TestPlan) -> Vec<Finding> {
+    let available = DataDir::new(data_dir).available_bytes();
+    let room = match available {
+        Ok(available) => room_finding(data_dir, available, room_needed(plan)),
+        // The directory cannot be used: whoever opens it says why.
+        Err(_) => None,
+    };
+    image_finding(data_dir, plan).into_iter().chain(room).collect()
+}
+
+/// A data directory that has little room: a run ends where a sample cannot be stored.
+fn room_finding(data_dir: &Path, available: u64, needed: u64) -> Option<Finding> {
+    let severity = match available {
+        too_little if too_little < LEAST_ROOM_BYTES => Severity::Blocker,
+        little if little < needed => Severity::Warning,
+        _ => return None,
+    };
+    Some(Finding {
+        severity,
+        message: format!(
+            "{}: the data directory has {} free, the results of this plan take up to {}",
+            data_dir.display(),
+            approximate(available),
+            approximate(needed)
+        ),
+        remedy: "free some space, delete runs that are not needed, or give another --data-dir".to_owned(),
+    })
+}
+
 /// What stands in the way of bringing the image; nothing was read of it yet.
-pub(crate) fn image_finding(data_dir: &Path, plan: &TestPlan) -> Option<Finding> {
+fn image_finding(data_dir: &Path, plan: &TestPlan) -> Option<Finding> {
     let image = image(data_dir, plan)?;
     (!image.path.is_file()).then(|| Finding {
         severity: Severity::Blocker,
@@ -185,6 +219,20 @@ mod tests {
         let worker_address = told.iter().map(|told| told.parse().unwrap()).collect();
         let args = WorkerArgs { worker_listen: listen.map(|listen| listen.parse().unwrap()), worker_address };
         listening(&plan, &args)
+    }
+
+    #[test]
+    fn little_room_for_results_is_a_warning_and_none_a_blocker() {
+        let found = |available| room_finding(Path::new("data"), available, 3 << 30);
+        assert_eq!(found(3 << 30), None);
+        let little = found((3 << 30) - 1).unwrap();
+        assert_eq!(little.severity, Severity::Warning);
+        assert_eq!(
+            little.message,
+            "data: the data directory has 2.99GiB free, the results of this plan take up to 3GiB"
+        );
+        assert_eq!(found(LEAST_ROOM_BYTES).unwrap().severity, Severity::Warning);
+        assert_eq!(found(LEAST_ROOM_BYTES - 1).unwrap().severity, Severity::Blocker);
     }
 
     #[test]

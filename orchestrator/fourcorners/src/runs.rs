@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use analysis::export::Export;
 use comfy_table::Table;
 use serde_json::json;
 use store::{DataDir, RunSummary, Store};
 
 use crate::cli::{JsonArgs, ShowArgs};
+use crate::closing::with_store;
 use crate::output;
 use crate::table::{self, STYLE};
 
@@ -16,7 +18,7 @@ const MAX_LISTED: u32 = 1_000;
 
 pub(crate) async fn list(data_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode> {
     let store = Store::open_read_only(&DataDir::new(data_dir)).await?;
-    let runs = store.list_runs(MAX_LISTED).await?;
+    let runs = with_store(store, async |store| latest(store).await).await?;
     let text = if args.json {
         json!(runs.iter().map(as_json).collect::<Vec<_>>()).to_string()
     } else {
@@ -27,14 +29,27 @@ pub(crate) async fn list(data_dir: &Path, args: &JsonArgs) -> anyhow::Result<Exi
 }
 
 pub(crate) async fn show(data_dir: &Path, args: &ShowArgs) -> anyhow::Result<ExitCode> {
-    let store = Store::open_read_only(&DataDir::new(data_dir)).await?;
-    let export = store.load_export(store.find_run(&args.run).await?).await?;
+    let export = load(data_dir, &args.run).await?;
     if args.output.json {
         output::result(&format!("{}\n", web::export_json(&export)?))?;
     } else {
         output::result(&table::render(&export))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A run's results, by its id, the beginning of one, or `latest`.
+pub(crate) async fn load(data_dir: &Path, run: &str) -> anyhow::Result<Export> {
+    let store = Store::open_read_only(&DataDir::new(data_dir)).await?;
+    with_store(store, async |store| found(store, run).await).await
+}
+
+async fn found(store: &Store, run: &str) -> anyhow::Result<Export> {
+    Ok(store.load_export(store.find_run(run).await?).await?)
+}
+
+async fn latest(store: &Store) -> anyhow::Result<Vec<RunSummary>> {
+    Ok(store.list_runs(MAX_LISTED).await?)
 }
 
 fn as_json(run: &RunSummary) -> serde_json::Value {

@@ -31,10 +31,13 @@ pub(crate) async fn serve(data_dir: &Path, args: &ServeArgs) -> anyhow::Result<E
     let manager = Manager::new(data_dir, store.clone(), authority, args.workers.clone());
     let site = Site::open(listener, data_dir, &store, Arc::new(manager.clone()), &args.door)?;
     output::result(&greeting(&site, &store, args.new_admin).await?)?;
-    let purge = tokio::spawn(async move { store.purge_deleted().await });
+    let purged = store.clone();
+    let purge = tokio::spawn(async move { purged.purge_deleted().await });
     site.serve(wind_down(manager, interrupts)).await;
-    // What it did not get to, the next start does.
+    // What it did not get to, the next start does. It is waited for, so that it holds the store no longer.
     purge.abort();
+    let _ = purge.await;
+    store.close().await?;
     Ok(ExitCode::SUCCESS)
 }
 

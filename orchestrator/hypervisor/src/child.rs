@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::process::{Child, ChildStdin};
 use tokio::sync::{oneshot, watch};
 
-use crate::WorkerState;
+use crate::{Effect, HypervisorError, Intent, Journal, JournalEntry, WorkerState};
 
 /// How long a child may take to end after it was asked to, and again after it was killed.
 pub(crate) const END_GRACE: Duration = Duration::from_secs(10);
@@ -73,6 +74,38 @@ impl Supervised {
         // A closed channel means that the watching task is gone, and the child with it.
         tokio::time::timeout(END_GRACE, ended).await.is_ok()
     }
+}
+
+/// After a crash: children end with their orchestrator, so those that an earlier one started are recorded as ended. `start` and `stop` are
+/// the kinds of their entries.
+pub(crate) async fn settle(
+    start: &str,
+    stop: &str,
+    recorded: &[JournalEntry],
+    journal: &dyn Journal,
+) -> Result<(), HypervisorError> {
+    let ended = json!({ "state": "ended with its orchestrator" });
+    for started in recorded.iter().filter(|entry| entry.intent.kind == start) {
+        let of_it = |entry: &&JournalEntry| {
+            entry.intent.kind == stop && entry.intent.object == started.intent.object && entry.id > started.id
+        };
+        let stops: Vec<&JournalEntry> = recorded.iter().filter(of_it).collect();
+        for open in stops.iter().filter(|entry| entry.outcome.is_none()) {
+            journal.outcome(open.id, true, ended.clone()).await?;
+        }
+        let is_stopped = stops.iter().any(|stop| stop.outcome.as_ref().is_none_or(|outcome| outcome.succeeded));
+        match &started.outcome {
+            None => journal.outcome(started.id, false, ended.clone()).await?,
+            Some(outcome) if outcome.succeeded && !is_stopped => {
+                let object = started.intent.object.clone();
+                let intent = Intent { kind: stop.into(), effect: Effect::Destroy, object, details: json!({}) };
+                let id = journal.intent(intent).await?;
+                journal.outcome(id, true, ended.clone()).await?;
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// The last lines of a log, for the message about its child's end.

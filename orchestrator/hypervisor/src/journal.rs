@@ -13,7 +13,8 @@ pub trait Journal: Send + Sync {
     /// Commits the place's own identity of the work that does it (a task id), while it goes on.
     fn task(&self, id: i64, task: Value) -> BoxFuture<'_, Result<(), JournalError>>;
 
-    /// Commits what came of it: identity of the object made, or what went wrong.
+    /// Commits what came of it: identity of the object made, or what went wrong. Texts in a list `warnings` are what the place warned of; they
+    /// are shown to the reader.
     fn outcome(&self, id: i64, succeeded: bool, details: Value) -> BoxFuture<'_, Result<(), JournalError>>;
 }
 

@@ -5,8 +5,10 @@ mod processes;
 
 use std::path::{Path, PathBuf};
 
+use plan::size::approximate;
 use serde_json::json;
 
+use crate::child;
 use crate::{
     Bootstrap, BoxFuture, CreatedWorker, Deployment, Finding, Host, Hypervisor, HypervisorError, Inventory, Journal,
     JournalEntry, LeftAlone, Observed, Severity, StoragePlace, WorkerSpec,
@@ -39,10 +41,11 @@ pub(crate) fn findings(disk_dir: &Path, deployment: &Deployment) -> Result<Vec<F
         findings.push(Finding {
             severity: Severity::Blocker,
             message: format!(
-                "{}: the data disks need {needed} bytes and {MIN_FREE_AFTER_BYTES} bytes stay free beside them, \
-                 but {} bytes are available",
+                "{}: the data disks need {} and {} stay free beside them, but {} are available",
                 disk_dir.display(),
-                space.available_bytes
+                approximate(needed),
+                approximate(MIN_FREE_AFTER_BYTES),
+                approximate(space.available_bytes)
             ),
             remedy: "use a smaller footprint, free some space, or set target.disk_dir to a larger file system".into(),
         });
@@ -98,7 +101,7 @@ impl Hypervisor for Local {
                 created.push(disks::create(&self.disk_dir.join(&spec.fleet), disk, journal).await?);
             }
             let id = spec.uuid.clone();
-            Ok(CreatedWorker { spec: spec.clone(), disks: created, id, mac: None, warnings: Vec::new() })
+            Ok(CreatedWorker { spec: spec.clone(), disks: created, id, mac: None })
         })
     }
 
@@ -122,7 +125,19 @@ impl Hypervisor for Local {
     fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>> {
         Box::pin(async move {
             let state = |worker: &CreatedWorker| self.processes.observe(&worker.spec.uuid);
-            Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None }).collect())
+            Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None, sent_bytes: None }).collect())
+        })
+    }
+
+    fn recover<'a>(
+        &'a self,
+        recorded: &'a [JournalEntry],
+        journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
+        Box::pin(async move {
+            child::settle(processes::START, processes::STOP, recorded, journal).await?;
+            disks::settle(recorded, journal).await?;
+            Ok(Vec::new())
         })
     }
 

@@ -161,9 +161,6 @@ pub struct CreatedWorker {
     /// Address of its network card (`02:AB:…`), where it has one of its own.
     #[serde(default)]
     pub mac: Option<String>,
-    /// What the place warned of while it was made.
-    #[serde(default)]
-    pub warnings: Vec<String>,
 }
 
 /// A data disk that was created.
@@ -210,6 +207,8 @@ pub struct Observed {
     pub state: WorkerState,
     /// Host that it is on now; another than it was put on where somebody moved it.
     pub host: Option<String>,
+    /// Bytes that its network card has sent since it was started; none where the place does not tell.
+    pub sent_bytes: Option<u64>,
 }
 
 /// A reason to end the load, because it does harm or soon would.

@@ -13,6 +13,7 @@ use std::fs::OpenOptions;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
+use plan::size::approximate;
 use serde_json::json;
 use tokio::sync::{Mutex, OnceCell};
 use worker_image::BOOTSTRAP_VERSION;
@@ -20,6 +21,7 @@ use worker_image::BOOTSTRAP_VERSION;
 pub use probe::{Accelerator, BOOT_BOUND, DiskIo, NoEmulator, qemu_version};
 pub use qemu::Throttle;
 
+use crate::child;
 use crate::local::{self, disks};
 use crate::{
     Bootstrap, BoxFuture, CreatedWorker, Deployment, Finding, Hypervisor, HypervisorError, Inventory, Journal,
@@ -160,7 +162,11 @@ impl LocalVm {
         }
         if deployment.memory_bytes < MIN_MEMORY_BYTES {
             findings.push(blocker(
-                format!("a worker VM has {} bytes of memory and needs {MIN_MEMORY_BYTES}", deployment.memory_bytes),
+                format!(
+                    "a worker VM has {} of memory and needs {}",
+                    approximate(deployment.memory_bytes),
+                    approximate(MIN_MEMORY_BYTES)
+                ),
                 "set workers.memory to 256MiB or more",
             ));
         }
@@ -173,7 +179,11 @@ impl LocalVm {
         let needed = deployment.memory_bytes.saturating_add(OVERHEAD_BYTES).saturating_mul(deployment.workers.into());
         if let Some(available) = probe::available_memory().filter(|available| *available < needed) {
             findings.push(blocker(
-                format!("the worker VMs need {needed} bytes of memory, with QEMU's own, but {available} are available"),
+                format!(
+                    "the worker VMs need {} of memory, with QEMU's own, but {} are available",
+                    approximate(needed),
+                    approximate(available)
+                ),
                 "use fewer workers or less memory each",
             ));
         }
@@ -252,7 +262,7 @@ impl Hypervisor for LocalVm {
                 created.push(disks::create(&self.options.disk_dir.join(&spec.fleet), disk, journal).await?);
             }
             let (id, mac) = (spec.uuid.clone(), Some(qemu::mac(uuid)));
-            Ok(CreatedWorker { spec: spec.clone(), disks: created, id, mac, warnings: Vec::new() })
+            Ok(CreatedWorker { spec: spec.clone(), disks: created, id, mac })
         })
     }
 
@@ -276,7 +286,19 @@ impl Hypervisor for LocalVm {
     fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>> {
         Box::pin(async move {
             let state = |worker: &CreatedWorker| self.machines.observe(&worker.spec.uuid);
-            Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None }).collect())
+            Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None, sent_bytes: None }).collect())
+        })
+    }
+
+    fn recover<'a>(
+        &'a self,
+        recorded: &'a [JournalEntry],
+        journal: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
+        Box::pin(async move {
+            child::settle(machines::START, machines::STOP, recorded, journal).await?;
+            disks::settle(recorded, journal).await?;
+            Ok(Vec::new())
         })
     }
 

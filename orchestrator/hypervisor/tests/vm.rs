@@ -5,19 +5,18 @@
 
 #[path = "../../../worker-image/image/tests/common/mod.rs"]
 mod common;
+mod memory;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use common::{Orchestrator, image, lacking};
+use futures_util::{StreamExt, stream};
 use hypervisor::vm::{Accelerator, BOOT_BOUND, LocalVm, Throttle, VmOptions};
-use hypervisor::{
-    Bootstrap, BoxFuture, CreatedWorker, Deployment, DiskSpec, Hypervisor, Intent, Journal, JournalEntry, JournalError,
-    Outcome, Severity, WorkerSpec, WorkerState,
-};
+use hypervisor::{Bootstrap, CreatedWorker, Deployment, DiskSpec, Hypervisor, Severity, WorkerSpec, WorkerState};
+use memory::{Memory, living};
 
 const UUID: &str = "6a1c0000-0000-4000-8000-0000000000a1";
 /// How long something that takes milliseconds may take on a busy machine.
@@ -25,41 +24,14 @@ const SOON: Duration = Duration::from_secs(30);
 /// Has this program's helper below act as an orchestrator, on the directory given.
 const HELPER: &str = "FOURCORNERS_TEST_ORCHESTRATOR_DIR";
 
-#[derive(Default)]
-struct Memory {
-    entries: Mutex<Vec<JournalEntry>>,
-}
-
-impl Memory {
-    fn entries(&self) -> Vec<JournalEntry> {
-        self.entries.lock().unwrap().clone()
-    }
-}
-
-impl Journal for Memory {
-    fn intent(&self, intent: Intent) -> BoxFuture<'_, Result<i64, JournalError>> {
-        let mut entries = self.entries.lock().unwrap();
-        let id = i64::try_from(entries.len()).unwrap();
-        entries.push(JournalEntry { id, intent, task: None, outcome: None });
-        Box::pin(async move { Ok(id) })
-    }
-
-    fn task(&self, _id: i64, _task: serde_json::Value) -> BoxFuture<'_, Result<(), JournalError>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn outcome(&self, id: i64, succeeded: bool, details: serde_json::Value) -> BoxFuture<'_, Result<(), JournalError>> {
-        let outcome = Some(Outcome { succeeded, details });
-        self.entries.lock().unwrap()[usize::try_from(id).unwrap()].outcome = outcome;
-        Box::pin(async { Ok(()) })
-    }
-}
-
 fn options(dir: &Path) -> VmOptions {
+    VmOptions { image: image().0.clone(), ..options_without_image(dir) }
+}
+
+fn options_without_image(dir: &Path) -> VmOptions {
     VmOptions {
         disk_dir: dir.join("disks"),
         log_dir: dir.join("logs"),
-        image: image().0.clone(),
         accelerator: Some(Accelerator::Emulation { why: "the test says so".into() }),
         ..VmOptions::default()
     }
@@ -241,6 +213,49 @@ async fn no_vm_outlives_a_killed_orchestrator() {
     soon("the VM is gone", || emulators().is_empty());
 }
 
+/// Kills the orchestrator at one operation of its journal and starts another; what is wrong then, if anything. The VM boots nothing.
+async fn kill_and_restart(kill: Option<(usize, bool)>) -> (usize, Option<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image.iso");
+    fs::write(&image, [&[7; 100_000], worker_image::slot::empty().as_slice()].concat()).unwrap();
+    let options = VmOptions { image, ..options_without_image(dir.path()) };
+    let killed = kill.map_or_else(Memory::default, |(at, committed)| Memory::killed_at(at, committed));
+    let provider = LocalVm::new(options.clone());
+    let live = async {
+        let worker = provider.create_worker(&spec(), &killed).await.unwrap();
+        let urls = vec!["wss://127.0.0.1:9/x".to_owned()];
+        let bootstrap = Bootstrap { urls, ca_sha256: "ab".repeat(32), token: "s3cret".into() };
+        provider.start_worker(&worker, &bootstrap, &killed).await.unwrap();
+        assert_eq!(provider.destroy(&killed.entries(), &killed).await.unwrap(), vec![]);
+    };
+    let lived = killed.until_killed(live).await;
+    // The VMs' supervisors see their input closed.
+    drop(provider);
+    let (next, journal) = (LocalVm::new(options), Memory::of(killed.entries()));
+    next.recover(&journal.entries(), &journal).await.unwrap();
+    let left = next.destroy(&journal.entries(), &journal).await.unwrap();
+    let entries = journal.entries();
+    let files = fs::read_dir(dir.path().join("disks")).map_or(0, Iterator::count);
+    let sound = lived.is_some() == kill.is_none() && left.is_empty() && files == 0 && living(&entries).is_empty();
+    (killed.operations(), (!sound).then(|| format!("{kill:?}: {left:?}, {files} files, {entries:#?}")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_at_any_step_of_the_journal_leaves_nothing() {
+    if let Some(reason) = lacking(&[]) {
+        println!("skipped: {reason}");
+        return;
+    }
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let (operations, problem) = kill_and_restart(None).await;
+    assert_eq!((operations, problem), (16, None), "two disks, an image and a VM, each made and ended");
+    let kills = (0..operations).flat_map(|at| [(at, false), (at, true)]);
+    let kills = kills.map(async |kill| kill_and_restart(Some(kill)).await.1);
+    let problems: Vec<String> = stream::iter(kills).buffer_unordered(4).filter_map(async |it| it).collect().await;
+    assert!(problems.is_empty(), "{} of {}: {}", problems.len(), 2 * operations, problems[0]);
+    soon("no VM is left", || emulators().is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_this_machine_can_do_is_found_out_within_a_bound_and_said() {
     if let Some(reason) = lacking(&[]) {
@@ -298,9 +313,12 @@ async fn what_cannot_be_deployed_is_said_before_anything_is_made() {
         );
         return;
     }
-    for wanted in
-        ["none.iso: no worker image", "needs 268435456", "128 data disks, not 129", "are available: use fewer workers"]
-    {
+    for wanted in [
+        "none.iso: no worker image",
+        "has 128MiB of memory and needs 256MiB",
+        "128 data disks, not 129",
+        "are available: use fewer workers",
+    ] {
         assert!(said.contains(wanted), "{wanted} in {said}");
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

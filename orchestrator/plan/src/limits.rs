@@ -97,6 +97,9 @@ pub const PAUSE_SECONDS: RangeInclusive<u64> = 0..=WEEK_SECONDS;
 /// Sample, seconds, up to 7 days: per-second series are kept in full.
 pub const SAMPLE_SECONDS: RangeInclusive<u64> = 1..=WEEK_SECONDS;
 
+/// How long a canary is waited for, seconds: less no VM boots in, more nobody waits for.
+pub const CANARY_WAIT_SECONDS: RangeInclusive<u64> = 10..=60 * 60;
+
 /// Seed: what the store's signed 64-bit column holds.
 pub const SEED: RangeInclusive<u64> = 0..=i64::MAX.unsigned_abs();
 

@@ -21,6 +21,8 @@ pub struct TestPlan {
     pub guard: Option<Guard>,
     /// Whether one worker a node is tried before the others are made.
     pub canary: bool,
+    /// How long a canary may take from its start to its enrolment, seconds.
+    pub canary_wait_seconds: u32,
     /// How many workers, and what each has.
     pub workers: Workers,
     /// Footprints as asked, ascending, distinct.

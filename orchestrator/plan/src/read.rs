@@ -56,7 +56,29 @@ const DEPLOY: Choice<'static, Deploy> = Choice(&[("once", Deploy::Once), ("per-f
 const ON_WORKER_LOSS: Choice<'static, OnWorkerLoss> =
     Choice(&[("fail", OnWorkerLoss::Fail), ("continue", OnWorkerLoss::Continue)]);
 
-const ON_RESTART: Choice<'static, OnRestart> = Choice(&[("teardown", OnRestart::Teardown)]);
+const RESTARTS: Choice<'static, OnRestart> = Choice(&[("teardown", OnRestart::Teardown)]);
+
+/// What becomes of an interrupted run: there is one answer, and whoever asks for another is told what it is.
+struct Restart;
+
+impl Rule for Restart {
+    type Value = OnRestart;
+
+    fn allowed(&self) -> String {
+        format!(
+            "{} (an interrupted run is not taken up again: it is ended as failed, its figures are kept, its workers are removed)",
+            RESTARTS.allowed()
+        )
+    }
+
+    fn read(&self, text: &str) -> Result<OnRestart, Refusal> {
+        RESTARTS.read(text)
+    }
+}
+
+/// How long a canary is waited for where the plan says nothing, seconds: a VM of the image boots in 10 to 20 s, and what it cannot reach in
+/// three minutes it does not reach.
+const DEFAULT_CANARY_WAIT_SECONDS: u32 = 180;
 
 /// Reads and checks a whole plan; every problem is in `problems`.
 pub(crate) fn plan(node: &Node, profiles: &Profiles, problems: &mut Problems) -> Result<TestPlan, Reported> {
@@ -75,7 +97,7 @@ pub(crate) fn plan(node: &Node, profiles: &Profiles, problems: &mut Problems) ->
     let workloads = workloads(&fields, set, profiles, problems);
     let deploy = fields.optional("deploy", &DEPLOY, problems);
     let on_worker_loss = fields.optional("on_worker_loss", &ON_WORKER_LOSS, problems);
-    let on_restart = fields.optional("on_restart", &ON_RESTART, problems);
+    let on_restart = fields.optional("on_restart", &Restart, problems);
     let read_unwritten = fields.optional("read_unwritten", &BOOLEAN, problems);
     let seed = fields.optional("seed", &WholeNumber(limits::SEED), problems);
 
@@ -92,12 +114,13 @@ pub(crate) fn plan(node: &Node, profiles: &Profiles, problems: &mut Problems) ->
     check::all(&parts, problems);
 
     let (fill_outstanding_per_disk, fill_block_bytes) = fill?;
-    let (guard, canary) = safety?;
+    let Safety { guard, canary, canary_wait_seconds } = safety?;
     Ok(TestPlan {
         name: name?,
         target: target?,
         guard,
         canary,
+        canary_wait_seconds,
         workers: workers?,
         footprints: ascending(footprints.all()?),
         initialise: initialise?.unwrap_or(Initialise::FullWrite),
@@ -115,25 +138,65 @@ pub(crate) fn plan(node: &Node, profiles: &Profiles, problems: &mut Problems) ->
     })
 }
 
-/// The guard and whether a canary goes first: both on where workers are VMs of somebody's cluster, and for no other target.
-fn safety(fields: &Fields<'_>, problems: &mut Problems) -> Result<(Option<Guard>, bool), Reported> {
-    match fields.node("target").and_then(target::named) {
+/// What keeps the target from harm.
+struct Safety {
+    guard: Option<Guard>,
+    canary: bool,
+    canary_wait_seconds: u32,
+}
+
+/// Both on where workers are VMs of somebody's cluster. VMs on this machine may have a canary, which says little that the first worker does
+/// not; processes, which boot nothing, none.
+fn safety(fields: &Fields<'_>, problems: &mut Problems) -> Result<Safety, Reported> {
+    let target = fields.node("target");
+    match target.and_then(target::named) {
         Some("proxmox") => {
             let guard = guard(fields, problems);
-            let canary = fields.optional("canary", &BOOLEAN, problems);
-            return Ok((Some(guard?), canary?.unwrap_or(true)));
+            let (canary, canary_wait_seconds) = canary(fields, true, problems)?;
+            return Ok(Safety { guard: Some(guard?), canary, canary_wait_seconds });
         }
         Some("local") | None => {}
         // Reported with the target.
         Some(_) => return Err(Reported),
     }
-    for name in ["guard", "canary"] {
-        if let Some(node) = fields.node(name) {
-            let allowed = "nothing, unless the plan says target: {provider: proxmox, …}";
-            return Err(problems.add(node.place, name, node.found(), allowed, None));
-        }
+    refuse(fields, "guard", "target: {provider: proxmox, …}", problems)?;
+    if !target.is_some_and(target::asks_for_vms) {
+        refuse(fields, "canary", "target: {provider: proxmox, …} or {provider: local, isolation: vm}", problems)?;
     }
-    Ok((None, false))
+    let (canary, canary_wait_seconds) = canary(fields, false, problems)?;
+    Ok(Safety { guard: None, canary, canary_wait_seconds })
+}
+
+/// A field that only another target has.
+fn refuse(fields: &Fields<'_>, name: &str, targets: &str, problems: &mut Problems) -> Result<(), Reported> {
+    let Some(node) = fields.node(name) else { return Ok(()) };
+    let allowed = format!("nothing, unless the plan says {targets}");
+    Err(problems.add(node.place, name, node.found(), allowed, None))
+}
+
+/// Whether a canary goes first, and how long it is waited for, seconds.
+fn canary(fields: &Fields<'_>, usual: bool, problems: &mut Problems) -> Result<(bool, u32), Reported> {
+    let Some(node) = fields.node("canary") else { return Ok((usual, DEFAULT_CANARY_WAIT_SECONDS)) };
+    if !matches!(node.kind, Kind::Mapping(_)) {
+        return Ok((value(&Canary, node, "canary", problems)?, DEFAULT_CANARY_WAIT_SECONDS));
+    }
+    let fields = Fields::of(node, "canary", &["wait"], problems)?;
+    Ok((true, fields.required("wait", &Seconds(limits::CANARY_WAIT_SECONDS), problems)?))
+}
+
+/// A canary without more to say of it.
+struct Canary;
+
+impl Rule for Canary {
+    type Value = bool;
+
+    fn allowed(&self) -> String {
+        format!("{}, or how long it is waited for: {{wait: 5m}}", BOOLEAN.allowed())
+    }
+
+    fn read(&self, text: &str) -> Result<bool, Refusal> {
+        BOOLEAN.read(text)
+    }
 }
 
 fn guard(fields: &Fields<'_>, problems: &mut Problems) -> Result<Guard, Reported> {

@@ -59,7 +59,8 @@ fn target(plan: &TestPlan) -> Vec<(&'static str, String)> {
             let place =
                 local.disk_dir.as_ref().map_or("the data directory".to_owned(), |dir| dir.display().to_string());
             let what = if local.isolation == Isolation::Process { "processes" } else { "VMs" };
-            return vec![("Target", format!("local: {what} on this machine, data disks are files in {place}"))];
+            let target = ("Target", format!("local: {what} on this machine, data disks are files in {place}"));
+            return std::iter::once(target).chain(plan.canary.then(|| ("Canary", canary(plan)))).collect();
         }
         Target::Proxmox(target) => target,
     };
@@ -81,8 +82,15 @@ fn target(plan: &TestPlan) -> Vec<(&'static str, String)> {
         ("Storage", format!("{} under test, {} for the worker image", target.storage, target.iso_storage)),
         ("Network", format!("{}{vlan}, {addresses}", target.bridge)),
         ("Guard", plan.guard.map_or("none".to_owned(), guard)),
-        ("Canary", if plan.canary { "one worker a node first" } else { "none" }.to_owned()),
+        ("Canary", canary(plan)),
     ]
+}
+
+fn canary(plan: &TestPlan) -> String {
+    if !plan.canary {
+        return "none".to_owned();
+    }
+    format!("one worker a node first, waited for {} at most", duration::exact(plan.canary_wait_seconds.into()))
 }
 
 fn nodes(nodes: Option<&Nodes>) -> String {

@@ -41,8 +41,18 @@ fn unknown(node: &Node, problems: &mut Problems) -> Reported {
 
 /// The provider as the plan spells it: which fields the others are depends on it.
 pub(crate) fn named(target: &Node) -> Option<&str> {
+    spelled(target, "provider")
+}
+
+/// Whether a local target's workers are VMs, as the plan spells it.
+pub(crate) fn asks_for_vms(target: &Node) -> bool {
+    spelled(target, "isolation") == Some("vm")
+}
+
+/// A field of the target as the plan spells it.
+fn spelled<'a>(target: &'a Node, field: &str) -> Option<&'a str> {
     let Kind::Mapping(entries) = &target.kind else { return None };
-    match &entries.iter().find(|(key, _)| &*key.name == "provider")?.1.kind {
+    match &entries.iter().find(|(key, _)| &*key.name == field)?.1.kind {
         Kind::Scalar(text) => Some(text),
         Kind::Nothing | Kind::Sequence(_) | Kind::Mapping(_) => None,
     }

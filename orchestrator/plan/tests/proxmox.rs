@@ -117,10 +117,16 @@ fn the_least_has_the_defaults_and_is_guarded() {
     assert_eq!((&*target.name_prefix, target.addressing), ("fourcorners", Addressing::Dhcp));
     let guard = plan.guard.unwrap();
     assert!(guard.min_free_percent >= 20.0 && guard.ceph && guard.io_error && guard.quorum);
-    assert!(plan.canary);
+    assert_eq!((plan.canary, plan.canary_wait_seconds), (true, 180));
+    assert_eq!(read(&format!("{LEAST}canary: {{ wait: 90s }}\n")).canary_wait_seconds, 90);
     let local =
         read(&LEAST.replace("proxmox, connection: lab, storage: ceph, iso_storage: local, bridge: vmbr0", "local"));
     assert_eq!((local.guard, local.canary), (None, false));
+    let target = "local, isolation: vm";
+    let vms = LEAST.replace("proxmox, connection: lab, storage: ceph, iso_storage: local, bridge: vmbr0", target);
+    assert!(!read(&vms).canary, "this machine's VMs have one where the plan says so");
+    let asked = read(&format!("{vms}canary: {{ wait: 5m }}\n"));
+    assert_eq!((asked.canary, asked.canary_wait_seconds), (true, 300));
 }
 
 #[test]
@@ -201,6 +207,8 @@ fn safety() {
         ("ceph: false", "ceph: off"),
         ("quorum: false", "qorum: false"),
         ("canary: false", "canary: 1"),
+        ("canary: false", "canary: { wait: 5s }"),
+        ("canary: false", "canary: {}"),
         ("on_restart: teardown", "on_restart: resume"),
         ("provider: proxmox", "provider: proxmos"),
     ]));

@@ -69,7 +69,8 @@ pub struct CanaryHost {
     pub written_bytes: u64,
     /// Blocks that were read back as they were written.
     pub verified_blocks: u64,
-    /// MTU of the way to the orchestrator, bytes; none where the session cannot tell.
+    /// MTU of the way to the orchestrator, bytes: messages larger than that went through both ways. None where it did not enrol, or its
+    /// kernel does not tell.
     pub mtu_bytes: Option<u32>,
     /// Link of the chain that broke, and why.
     pub failure: Option<(Link, String)>,
@@ -119,6 +120,7 @@ impl CanaryReport {
         if let Some(host) = self.host_of(&enrolled.worker) {
             let hello = &enrolled.hello;
             host.kernel = Some(hello.kernel.clone());
+            host.mtu_bytes = enrolled.path_mtu_bytes;
             host.disk_bytes = hello.disks.iter().find(|disk| disk.serial == host.disk).map(|disk| disk.size_bytes);
         }
     }
@@ -155,7 +157,7 @@ impl CanaryHost {
         let bytes = self.disk_bytes.map_or_else(String::new, |bytes| format!(" of {bytes} bytes"));
         let mtu = match self.mtu_bytes {
             Some(mtu) => format!("MTU to the orchestrator {mtu}"),
-            None => "MTU to the orchestrator not measured".to_owned(),
+            None => "MTU to the orchestrator unknown: its kernel does not tell".to_owned(),
         };
         format!(
             "canary{place}: enrolled as {} (kernel {}), disk {}{bytes} seen, {} bytes written, {} blocks read back as written, removed; {mtu}",
@@ -264,6 +266,7 @@ impl<'p> Canary<'p> {
             run_seed: self.run_seed,
             watch: self.watch,
             patience: Patience::All,
+            enrol_within: Duration::from_secs(self.plan.canary_wait_seconds.into()),
         };
         let say = |step: &str| say(&format!("canary: {step}"));
         let mut deployment = match Deployment::create(store, run, place, wanted, &say, cancel).await {

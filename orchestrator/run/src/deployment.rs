@@ -19,7 +19,7 @@ use crate::arrivals::{Starts, summary};
 use crate::executor::Place;
 use crate::fleet::{
     EnrolError, Enrolled, Expected, ExpectedDisk, Fleet, FleetEvent, FleetLimits, FleetSettings, LOCAL_GRACE,
-    MACHINE_GRACE, OrchestratorClock,
+    MACHINE_GRACE, Missing, OrchestratorClock,
 };
 use crate::halt::Halt;
 use crate::journal::RunJournal;
@@ -27,8 +27,8 @@ use crate::watch::WatchTimes;
 use crate::{image, seed};
 
 /// From the last worker's start to the last enrolment: VMs boot in seconds, but several emulated ones on a busy machine take minutes. A
-/// worker whose process or machine ends is not waited for.
-const ENROL_TIMEOUT: Duration = Duration::from_secs(600);
+/// worker whose process or machine ends is not waited for; a canary has a bound of its own, the plan's.
+pub(crate) const ENROL_TIMEOUT: Duration = Duration::from_secs(600);
 /// From Shutdown to the end of the last session.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -59,6 +59,8 @@ pub(crate) struct Wanted {
     pub(crate) run_seed: u64,
     pub(crate) watch: WatchTimes,
     pub(crate) patience: Patience,
+    /// From the last worker's start to the last enrolment.
+    pub(crate) enrol_within: Duration,
 }
 
 /// What the first worker that fails means for the others.
@@ -80,7 +82,9 @@ pub enum Link {
     Create,
     /// It is started.
     Start,
-    /// It boots and reaches the orchestrator.
+    /// It boots.
+    Boot,
+    /// It gets an address and reaches the orchestrator.
     Reach,
     /// It is recognised by its identity, and its disks by serial and size.
     Recognise,
@@ -98,7 +102,8 @@ impl fmt::Display for Link {
             Self::Image => "bringing the image",
             Self::Create => "creating the worker",
             Self::Start => "starting the worker",
-            Self::Reach => "booting and reaching the orchestrator",
+            Self::Boot => "booting",
+            Self::Reach => "reaching the orchestrator",
             Self::Recognise => "recognising the worker and its disks",
             Self::Write => "writing to the data disk",
             Self::ReadBack => "reading back what was written",
@@ -196,7 +201,7 @@ impl<'a> Deployment<'a> {
             () = cancel.cancelled() => return Err(Halt::Cancelled.into()),
         };
         let mut deployment = Self::open_fleet(store, run, place, &wanted, made, door)?;
-        deployment.enrol(say, cancel).await?;
+        deployment.enrol(wanted.enrol_within, say, cancel).await?;
         Ok(deployment)
     }
 
@@ -235,11 +240,16 @@ impl<'a> Deployment<'a> {
         })
     }
 
-    async fn enrol(&mut self, say: &(dyn Fn(&str) + Sync), cancel: &CancellationToken) -> Result<(), Undeployed> {
+    async fn enrol(
+        &mut self,
+        within: Duration,
+        say: &(dyn Fn(&str) + Sync),
+        cancel: &CancellationToken,
+    ) -> Result<(), Undeployed> {
         self.store.set_run_state(self.run, RunState::Enrolling).await?;
         let (mut ended, mut shown) = (BTreeSet::new(), None);
         let enrolled = {
-            let waiting = self.fleet.wait_enrolled(ENROL_TIMEOUT);
+            let waiting = self.fleet.wait_enrolled(within);
             tokio::pin!(waiting);
             loop {
                 tokio::select! {
@@ -255,8 +265,18 @@ impl<'a> Deployment<'a> {
                 }
             }
         };
-        self.enrolled = enrolled.map_err(|error| not_enrolled(&error, &ended))?;
+        match enrolled {
+            Ok(enrolled) => self.enrolled = enrolled,
+            Err(error) => return Err(not_enrolled(&error, &ended, &self.sent().await)),
+        }
         Ok(())
+    }
+
+    /// Bytes that each worker's network card has sent, by name, where the place tells.
+    async fn sent(&self) -> BTreeMap<String, u64> {
+        let observed = self.place.hypervisor.observe(&self.workers).await.unwrap_or_default();
+        let names = self.workers.iter().map(|worker| worker.spec.name.clone());
+        names.zip(observed).filter_map(|(name, observed)| Some((name, observed.sent_bytes?))).collect()
     }
 
     /// A worker whose process or machine has ended is not waited for. A place that does not tell is no reason to give up.
@@ -420,9 +440,6 @@ async fn make(
     }
     let creating = specs.iter().map(|spec| (spec.name.clone(), hypervisor.create_worker(spec, &journal)));
     let workers = all_of(Link::Create, wanted.patience, creating.collect()).await?;
-    for warning in workers.iter().flat_map(|worker| &worker.warnings) {
-        store.add_run_warning(run, warning).await?;
-    }
     let starting =
         workers.iter().map(|one| (one.spec.name.clone(), timed(hypervisor.start_worker(one, bootstrap, &journal))));
     let started = all_of(Link::Start, wanted.patience, starting.collect()).await?;
@@ -462,24 +479,35 @@ async fn all_of<T>(
     if broken.is_empty() { Ok(done.into_values().collect()) } else { Err(Undeployed::broken(broken)) }
 }
 
-/// `ended` are those whose process or machine has ended.
-fn not_enrolled(error: &EnrolError, ended: &BTreeSet<String>) -> Undeployed {
-    let one = |missing: &crate::fleet::Missing| {
+/// Where the chain broke for each worker that is missing. `ended` are those whose process or machine has ended, `sent` is what the network
+/// cards have sent.
+fn not_enrolled(error: &EnrolError, ended: &BTreeSet<String>, sent: &BTreeMap<String, u64>) -> Undeployed {
+    let one = |missing: &Missing| {
         let (link, cause) = match &missing.why {
-            Some(why) if ended.contains(&missing.worker) => (Link::Reach, why.clone()),
+            Some(why) if ended.contains(&missing.worker) && !missing.refused => (Link::Boot, why.clone()),
             Some(why) => (Link::Recognise, why.clone()),
-            None => (
-                Link::Reach,
-                format!(
-                    "it was started and nothing was heard of it for {:.0} s: it does not boot, or cannot reach the orchestrator \
-                     (network, VLAN, address, firewall; its console says how far it came)",
-                    error.waited_seconds
-                ),
-            ),
+            None => silent(error, sent.get(&missing.worker).copied()),
         };
         Break { worker: Some(missing.worker.clone()), link, cause }
     };
     Undeployed::Broken(format!("the workers did not enrol: {error}"), error.missing.iter().map(one).collect())
+}
+
+/// What keeps a worker that was never heard of: a network card that has sent nothing is one whose machine did not boot as far.
+fn silent(error: &EnrolError, sent: Option<u64>) -> (Link, String) {
+    const CONSOLE: &str = "its console says how far it came";
+    const WAY: &str = "does not get through: no address (DHCP), VLAN, route, or a firewall before this machine";
+    let waited = format!("it was started and nothing was heard of it for {:.0} s", error.waited_seconds);
+    let (link, why) = match sent {
+        Some(0) => (Link::Boot, "its network card has sent nothing: it does not boot".to_owned()),
+        Some(bytes) => (Link::Reach, format!("it boots, since its network card has sent {bytes} bytes, but {WAY}")),
+        None => (Link::Reach, format!("it does not boot, or {WAY}")),
+    };
+    let refused = match error.refused.as_slice() {
+        [] => String::new(),
+        refused => format!("; connections that were refused meanwhile: {}", refused.join("; ")),
+    };
+    (link, format!("{waited}; {why} ({CONSOLE}){refused}"))
 }
 
 /// Whether a worker is a machine of its own, which boots and has a network between it and the orchestrator.

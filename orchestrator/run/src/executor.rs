@@ -11,7 +11,7 @@ use store::{Level, NewRun, RunEnd, RunId, RunState, Store, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::deployment::{Alike, Deployment, Patience, Wanted, fleet_name};
+use crate::deployment::{Alike, Deployment, ENROL_TIMEOUT, Patience, Wanted, fleet_name};
 use crate::fill::{NewBytes, Pass};
 use crate::fleet::Authority;
 use crate::halt::Halt;
@@ -257,6 +257,7 @@ impl<'a> Session<'a> {
             run_seed: self.run_seed,
             watch: self.options.watch,
             patience: Patience::UntilFirst,
+            enrol_within: ENROL_TIMEOUT,
         };
         let say = |step: &str| self.tracker.state(RunState::Enrolling.as_str(), step);
         let deployment = Deployment::create(self.store, self.run, self.place, wanted, &say, &self.cancel).await?;

@@ -31,7 +31,12 @@ impl hypervisor::Journal for RunJournal<'_> {
     fn outcome(&self, id: i64, succeeded: bool, details: Value) -> BoxFuture<'_, Result<(), JournalError>> {
         Box::pin(async move {
             let outcome = store::Outcome { succeeded, object: None, details: &details };
-            self.store.journal_outcome(JournalId(id), &outcome).await.map_err(journal_error)
+            self.store.journal_outcome(JournalId(id), &outcome).await.map_err(journal_error)?;
+            let warnings = details["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            for warning in warnings {
+                self.store.add_run_warning(self.run, warning).await.map_err(journal_error)?;
+            }
+            Ok(())
         })
     }
 }

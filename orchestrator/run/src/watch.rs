@@ -329,11 +329,11 @@ mod tests {
 
     fn worker(name: &str, host: &str) -> CreatedWorker {
         let spec = WorkerSpec { name: name.into(), host: Some(host.into()), ..WorkerSpec::default() };
-        CreatedWorker { spec, disks: Vec::new(), id: name.into(), mac: None, warnings: Vec::new() }
+        CreatedWorker { spec, disks: Vec::new(), id: name.into(), mac: None }
     }
 
     fn on(host: &str, state: WorkerState) -> Observed {
-        Observed { state, host: Some(host.into()) }
+        Observed { state, host: Some(host.into()), sent_bytes: None }
     }
 
     /// Quick looks: the order of the news is what is looked at.

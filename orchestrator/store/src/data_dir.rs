@@ -70,6 +70,20 @@ impl DataDir {
         Ok(DataDirLock { _file: file })
     }
 
+    /// Free space of the file system that holds the directory, or the nearest of its parents that exists, bytes.
+    ///
+    /// # Errors
+    /// [`StoreError::DataDir`] where the kernel does not tell.
+    pub fn available_bytes(&self) -> Result<u64, StoreError> {
+        let there = self.path.ancestors().find(|path| !path.as_os_str().is_empty() && path.exists());
+        let stat = rustix::fs::statvfs(there.unwrap_or(Path::new("."))).map_err(|error| StoreError::DataDir {
+            path: self.path.clone(),
+            action: "looked at for its free space",
+            source: error.into(),
+        })?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
     /// Creates the directory where it does not exist.
     pub(crate) fn create(&self) -> Result<(), StoreError> {
         fs::create_dir_all(&self.path).map_err(|source| StoreError::DataDir {
@@ -107,6 +121,14 @@ mod tests {
         assert!(error.to_string().contains("--data-dir"), "{error}");
         drop(held);
         data_dir.lock().unwrap();
+    }
+
+    #[test]
+    fn free_space_is_that_of_the_nearest_directory_that_exists() {
+        let dir = tempfile::tempdir().unwrap();
+        let free = |path: &Path| DataDir::new(path).available_bytes().unwrap();
+        assert_eq!(free(Path::new("/proc/self/none/yet")), 0, "a file system without space");
+        assert!(free(&dir.path().join("none/yet")) > 0);
     }
 
     #[test]

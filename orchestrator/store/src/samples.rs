@@ -10,7 +10,7 @@ use crate::rows::{Scalars, int, phase_word};
 use crate::{CaseId, Store, StoreError, WorkerSample, sql};
 
 /// Bytes of one disk's second in the database.
-const DISK_SECOND_BYTES: usize = 40;
+pub(crate) const DISK_SECOND_BYTES: usize = 40;
 
 impl Store {
     /// Stores the samples of one tick, all or none. A sample that is stored already is passed over: workers send again what was not

@@ -137,7 +137,7 @@ impl Ring {
     /// The kernel's, where there is no io_uring at all, no timeout on its waits (before 5.11), or no memory.
     pub(crate) fn build(spec: &RingSpec<'_>) -> io::Result<(Self, Grants)> {
         let mut grants = Grants::default();
-        let ring = climb(spec, &mut grants)?;
+        let ring = climb(spec, &mut grants).map_err(name_the_limit)?;
         if !ring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -393,6 +393,21 @@ fn climb(spec: &RingSpec<'_>, grants: &mut Grants) -> io::Result<IoUring> {
         }
     }
     Err(last)
+}
+
+/// Newer kernels count rings against the locked-memory limit, and say only that there is no memory where it does not suffice.
+fn name_the_limit(error: io::Error) -> io::Error {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    match limit.filter(|_| error.raw_os_error() == Some(libc::ENOMEM)) {
+        Some(bytes) => io::Error::new(
+            io::ErrorKind::OutOfMemory,
+            format!(
+                "{error}; the locked-memory limit is {bytes} bytes, which io_uring's queues count against: raise it \
+                 (ulimit -l unlimited, or LimitMEMLOCK= of the service)"
+            ),
+        ),
+        None => error,
+    }
 }
 
 impl Grants {

@@ -1,4 +1,4 @@
-//! A low limit of locked memory. One test, because the limit is the process's.
+//! A low limit of locked memory, and none at all. One test, because the limit is the process's.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail")]
 
@@ -12,7 +12,7 @@ use support::{TestDisk, fill_job, load_job, run_whole, verify_job};
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn a_memlock_limit_of_64_kib_costs_registered_buffers_and_nothing_else() {
+fn a_memlock_limit_of_64_kib_costs_registered_buffers_only_and_one_of_0_is_named() {
     setrlimit(Resource::Memlock, Rlimit { current: Some(65_536), maximum: Some(65_536) }).unwrap();
     // Engine threads inherit this thread's capabilities; with CAP_IPC_LOCK the limit would not count.
     let mut sets = capabilities(None).unwrap();
@@ -28,6 +28,16 @@ fn a_memlock_limit_of_64_kib_costs_registered_buffers_and_nothing_else() {
     assert_eq!(report.memlock_bytes, Some(65_536));
     assert!(report.warnings.iter().any(|warning| warning.contains("locked-memory limit")), "{:?}", report.warnings);
     assert!(report.refused.iter().any(|refused| refused.starts_with("registered buffers: ")), "{:?}", report.refused);
-    let outcome = run_whole(job).outcome;
+    let outcome = run_whole(job.clone()).outcome;
     assert!(outcome.disks[0].ops.read.count > 0 && outcome.disks[0].ops.write.count > 0);
+
+    setrlimit(Resource::Memlock, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
+    match prepare(job) {
+        // Kernels before 6.14 do not count rings.
+        Ok(prepared) => assert_eq!(prepared.report().memlock_bytes, Some(0)),
+        Err(error) => {
+            let error = error.to_string();
+            assert!(error.contains("locked-memory limit is 0 bytes") && error.contains("ulimit -l"), "{error}");
+        }
+    }
 }

@@ -130,6 +130,10 @@ pub struct ClockReply {
     pub probe: u64,
     /// The worker's clock when it answered.
     pub worker_ns: u64,
+    /// MTU of the way to the orchestrator as the worker's kernel knows it, bytes; none where it does not tell. It comes with the first
+    /// clock reply because it is final only once the padded Hello got through: a router that cannot pass it on lowers it.
+    #[serde(default)]
+    pub path_mtu_bytes: Option<u32>,
 }
 
 /// A job that is ready to start.

@@ -120,6 +120,16 @@ fn fields_that_an_older_worker_does_not_know_have_defaults() {
     let older = OlderReady { r#type: "ready", job: 3, engine: OlderEngine { threads: 2 } };
     let Ok(WorkerMessage::Ready(ready)) = decode_from_worker(&encode(&older).unwrap()) else { panic!("a Ready") };
     assert_eq!((ready.engine.threads, ready.engine.buffer_bytes), (2, 0));
+
+    #[derive(Serialize)]
+    struct OlderReply {
+        r#type: &'static str,
+        probe: u64,
+        worker_ns: u64,
+    }
+    let older = OlderReply { r#type: "clock_reply", probe: 3, worker_ns: 5 };
+    let Ok(WorkerMessage::ClockReply(reply)) = decode_from_worker(&encode(&older).unwrap()) else { panic!("a reply") };
+    assert_eq!((reply.worker_ns, reply.path_mtu_bytes), (5, None));
 }
 
 #[test]

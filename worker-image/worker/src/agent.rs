@@ -25,7 +25,7 @@ use crate::{
     disks::Claims,
     facts::{self, Identity, WorkerClock},
     job::{EngineSettings, JobThread, NEWS_QUEUE, News, What},
-    link::{Backoff, DialError, Dialler, Socket, broke_off},
+    link::{Backoff, DialError, Dialler, Socket, broke_off, path_mtu},
     machine::Machine,
 };
 
@@ -103,6 +103,8 @@ pub struct Agent {
     news: mpsc::Receiver<News>,
     news_in: mpsc::Sender<News>,
     last_news: Instant,
+    /// Of the session's way, once the padded first messages got through.
+    path_mtu_bytes: Option<u32>,
 }
 
 /// How a session ends.
@@ -142,6 +144,7 @@ impl Agent {
             news,
             news_in,
             last_news: Instant::now(),
+            path_mtu_bytes: None,
         })
     }
 
@@ -173,6 +176,7 @@ impl Agent {
         loop {
             let socket = self.connect(ending.as_mut()).await?;
             self.book.begin_session();
+            self.path_mtu_bytes = path_mtu(&socket);
             match self.talk(socket, ending.as_mut()).await? {
                 Parting::Shutdown => return Ok(()),
                 Parting::Broken(why) => tracing::warn!(why, "the session with the orchestrator broke off"),
@@ -288,7 +292,8 @@ impl Agent {
         };
         match decode_from_orchestrator(&bytes) {
             Ok(OrchestratorMessage::ClockProbe(probe)) => {
-                let reply = ClockReply { probe: probe.probe, worker_ns: self.clock.now_ns() };
+                let worker_ns = self.clock.now_ns();
+                let reply = ClockReply { probe: probe.probe, worker_ns, path_mtu_bytes: self.path_mtu_bytes };
                 match encode(&WorkerMessage::ClockReply(reply)) {
                     Ok(bytes) => Heard::Answer(Message::binary(bytes)),
                     Err(error) => Heard::broken(error),

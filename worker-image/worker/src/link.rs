@@ -3,6 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use futures_util::{SinkExt, StreamExt};
+use nix::sys::socket::{getsockopt, sockopt::IpMtu};
 use rustls::pki_types::ServerName;
 use tokio::{
     net::TcpStream,
@@ -198,6 +199,14 @@ async fn greet(address: &Address, stream: TlsStream<TcpStream>, hello: &Hello) -
         }
         _ => Err(Obstacle::Session("neither welcomed nor rejected".to_owned()).into()),
     }
+}
+
+/// MTU of the way to the orchestrator, bytes: that of the interface, or what a router on the way said that it can pass on. None where the
+/// kernel does not tell.
+pub(crate) fn path_mtu(socket: &Socket) -> Option<u32> {
+    let (stream, _) = socket.get_ref().get_ref();
+    // The option of IPv4 answers for a connection by IPv6, too.
+    getsockopt(stream, IpMtu).ok().and_then(|bytes| u32::try_from(bytes).ok()).filter(|bytes| *bytes > 0)
 }
 
 async fn answer(socket: &mut Socket) -> Result<OrchestratorMessage, String> {

@@ -130,6 +130,39 @@ pub(crate) async fn delete_recorded(
     Ok(left)
 }
 
+/// Records how creations and deletions ended whose orchestrator did not live to record it. What cannot be told stays open.
+pub(crate) async fn settle(recorded: &[JournalEntry], journal: &dyn Journal) -> Result<(), HypervisorError> {
+    let creation = |entry: &JournalEntry| -> Option<CreateIntent> {
+        let made =
+            recorded.iter().find(|made| made.intent.kind == CREATE && made.intent.object == entry.intent.object)?;
+        serde_json::from_value(made.intent.details.clone()).ok()
+    };
+    for entry in recorded.iter().filter(|entry| entry.outcome.is_none()) {
+        let Some(CreateIntent { path, size_bytes }) = creation(entry) else { continue };
+        let found = match fs::symlink_metadata(&path) {
+            Ok(found) => Some(found),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(_) => continue,
+        };
+        let not_done = json!({ "error": "the orchestrator ended before it was done" });
+        match (&*entry.intent.kind, found) {
+            (CREATE, None) => journal.outcome(entry.id, false, not_done).await?,
+            (CREATE, Some(found)) if is_untouched(&found, size_bytes) => {
+                journal.outcome(entry.id, true, json!(Identity::of(&found))).await?;
+            }
+            (DELETE, None) => journal.outcome(entry.id, true, json!({ "found": false })).await?,
+            (DELETE, Some(_)) => journal.outcome(entry.id, false, not_done).await?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// As it was created: nobody has written to it.
+fn is_untouched(metadata: &fs::Metadata, size_bytes: u64) -> bool {
+    metadata.is_file() && (metadata.len() == size_bytes || metadata.len() == 0) && metadata.blocks() == 0
+}
+
 async fn delete(
     root: &Path,
     entry: &JournalEntry,
@@ -155,10 +188,7 @@ async fn delete(
             return left("another file took its place (its inode is not the recorded one)");
         }
         // The orchestrator ended between creation and outcome: an untouched file of the size that was asked is the one.
-        None if !metadata.is_file()
-            || (metadata.len() != size_bytes && metadata.len() != 0)
-            || metadata.blocks() != 0 =>
-        {
+        None if !is_untouched(&metadata, size_bytes) => {
             return left("its creation was not recorded to the end and it is not an empty file of the recorded size");
         }
         Some(Err(_)) => return left("its creation was recorded as failed, so the file there is not ours"),

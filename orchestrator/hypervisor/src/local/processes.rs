@@ -13,9 +13,9 @@ use crate::child::{DID_NOT_END, Supervised};
 use crate::{Bootstrap, CreatedWorker, Effect, HypervisorError, Intent, Journal, JournalEntry, WorkerState};
 
 /// Kind of the journal entry that records a process.
-const START: &str = "local.start-worker";
+pub(super) const START: &str = "local.start-worker";
 /// Kind of the journal entry that records its end.
-const STOP: &str = "local.stop-worker";
+pub(super) const STOP: &str = "local.stop-worker";
 /// Environment variable that hands the enrolment token over: a command line is visible to every user.
 const TOKEN_VARIABLE: &str = "FOURCORNERS_WORKER_TOKEN";
 

@@ -111,7 +111,7 @@ impl Proxmox {
         match read.and_then(|config| read_back(record, &config)) {
             Ok(volumes) => {
                 journal.outcome(id, true, json!({ "volumes": volumes, "warnings": warnings })).await?;
-                Ok(worker_of(record, &volumes, warnings))
+                Ok(worker_of(record, &volumes))
             }
             Err(problem) => {
                 journal.outcome(id, false, json!({ "error": problem })).await?;
@@ -164,7 +164,7 @@ pub(super) fn read_back(record: &VmRecord, config: &VmConfig) -> Result<Vec<Volu
 }
 
 /// A created worker from what was recorded of it.
-pub(super) fn worker_of(record: &VmRecord, volumes: &[VolumeRecord], warnings: Vec<String>) -> CreatedWorker {
+pub(super) fn worker_of(record: &VmRecord, volumes: &[VolumeRecord]) -> CreatedWorker {
     let disk = |volume: &VolumeRecord| CreatedDisk {
         scsi_address: None,
         serial: volume.serial.clone(),
@@ -176,7 +176,6 @@ pub(super) fn worker_of(record: &VmRecord, volumes: &[VolumeRecord], warnings: V
         disks: volumes.iter().map(disk).collect(),
         id: record.vmid.to_string(),
         mac: Some(record.mac.clone()),
-        warnings,
     }
 }
 

@@ -99,8 +99,8 @@ impl Proxmox {
         let id = journal.intent(intent(kinds::UPLOAD, &record.volid, json!(record))).await?;
         let ended = self.send_image(id, record, (file, name, sha256), journal).await?;
         match ended {
-            Ok(()) => {
-                journal.outcome(id, true, json!({ "volid": record.volid })).await?;
+            Ok(warnings) => {
+                journal.outcome(id, true, json!({ "volid": record.volid, "warnings": warnings })).await?;
                 Ok(())
             }
             Err(error) => {
@@ -110,14 +110,14 @@ impl Proxmox {
         }
     }
 
-    /// Sends the file, and again where neither its answer nor its effect came.
+    /// Sends the file, and again where neither its answer nor its effect came; answers its task's warnings.
     async fn send_image(
         &self,
         id: i64,
         record: &ImageRecord,
         (file, name, sha256): (&Path, &str, &str),
         journal: &dyn Journal,
-    ) -> Result<Result<(), HypervisorError>, HypervisorError> {
+    ) -> Result<Result<Vec<String>, HypervisorError>, HypervisorError> {
         let path = ["nodes", &record.node, "storage", &record.storage, "upload"];
         let mut sends = 1;
         loop {
@@ -131,7 +131,7 @@ impl Proxmox {
             };
             tracing::warn!(%error, "the answer to an upload was lost; looking for what it did");
             match self.arrived(record).await {
-                Ok(true) => return Ok(Ok(())),
+                Ok(true) => return Ok(Ok(Vec::new())),
                 Ok(false) if sends < MAX_SENDS => sends += 1,
                 Ok(false) => return Ok(Err(error.into())),
                 Err(error) => return Ok(Err(error)),
@@ -139,10 +139,11 @@ impl Proxmox {
         }
     }
 
-    pub(super) async fn await_task(&self, upid: &str) -> Result<(), HypervisorError> {
+    /// Waits for a task's end; answers its warnings.
+    pub(super) async fn await_task(&self, upid: &str) -> Result<Vec<String>, HypervisorError> {
         let upid: Upid = upid.parse().map_err(HypervisorError::Unexpected)?;
         match task::wait(&self.client, &upid).await? {
-            Ended::Well(_) => Ok(()),
+            Ended::Well(warnings) => Ok(warnings),
             Ended::Failed(failure) => Err(failure.into()),
         }
     }

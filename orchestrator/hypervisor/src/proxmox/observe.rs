@@ -30,7 +30,7 @@ impl Proxmox {
             Ok(Some(status)) => WorkerState::Ended(format!("VM {vmid} is {status}")),
             Err(_) => WorkerState::Unknown,
         };
-        Observed { state, host: Some(node.clone()) }
+        Observed { state, host: Some(node.clone()), ..seen }
     }
 
     pub(super) async fn host_sample(&self, workers: &[CreatedWorker]) -> Result<HostSample, HypervisorError> {
@@ -86,14 +86,18 @@ pub(super) fn nodes_in_use(workers: &[CreatedWorker], guests: &BTreeMap<u32, Res
 
 fn observed(worker: &CreatedWorker, guests: &BTreeMap<u32, Resource>) -> Observed {
     let Some(guest) = worker.id.parse::<u32>().ok().and_then(|id| guests.get(&id)) else {
-        return Observed { state: WorkerState::Ended(format!("VM {} is gone", worker.id)), host: None };
+        return Observed {
+            state: WorkerState::Ended(format!("VM {} is gone", worker.id)),
+            host: None,
+            sent_bytes: None,
+        };
     };
     let state = match guest.status.as_deref() {
         Some("running") => WorkerState::Running,
         None | Some("unknown") => WorkerState::Unknown,
         Some(status) => WorkerState::Ended(format!("VM {} is {status}", worker.id)),
     };
-    Observed { state, host: guest.node.clone() }
+    Observed { state, host: guest.node.clone(), sent_bytes: guest.netout }
 }
 
 pub(super) fn health_of(status: &CephStatus) -> StorageHealth {

@@ -32,7 +32,7 @@ impl Proxmox {
             let Creation::Made(volumes) = &vm.creation else { continue };
             let config = cluster::config(&self.client, &vm.record.node, vm.record.vmid).await?;
             if config.is_some_and(|config| read_back(&vm.record, &config).as_ref() == Ok(volumes)) {
-                workers.push(worker_of(&vm.record, volumes, Vec::new()));
+                workers.push(worker_of(&vm.record, volumes));
             }
         }
         Ok(workers)
@@ -117,7 +117,7 @@ impl Proxmox {
         let (succeeded, details) = match upid {
             None => (false, json!({ "error": "no task of it was found" })),
             Some(upid) => match task::wait(&self.client, &upid).await? {
-                Ended::Well(_) => (true, json!({ "recovered": true })),
+                Ended::Well(warnings) => (true, json!({ "recovered": true, "warnings": warnings })),
                 Ended::Failed(failure) => (false, json!({ "error": failure.to_string() })),
             },
         };

@@ -67,7 +67,7 @@ impl fmt::Display for Upid {
 /// How a task ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It did what it was to do; the warnings from its log.
+    /// It did what it was to do; the warnings from its log, each with the task that they are of.
     Well(Vec<String>),
     /// It failed.
     Failed(Failure),
@@ -141,10 +141,17 @@ async fn ended(client: &Client, upid: &Upid, exit: String) -> Result<Ended, Call
     Ok(match exit_of(&exit) {
         Exit::Well => Ended::Well(Vec::new()),
         Exit::Warnings => {
-            let log = log(client, upid).await?;
-            let warnings: Vec<String> = log.into_iter().filter(|line| line.contains("WARN")).collect();
-            tracing::warn!(%upid, exit, ?warnings, "task ended with warnings");
-            Ended::Well(if warnings.is_empty() { vec![exit] } else { warnings })
+            // It did its work, also where its log cannot be read.
+            let mut lines = log(client, upid).await.unwrap_or_default();
+            lines.retain(|line| line.contains("WARN"));
+            if lines.is_empty() {
+                lines.push(exit);
+            }
+            let Upid { kind, id, node, .. } = upid;
+            let of = if id.is_empty() { kind.clone() } else { format!("{kind} {id}") };
+            let warnings: Vec<String> = lines.iter().map(|line| format!("{of} on {node}: {line}")).collect();
+            tracing::warn!(%upid, ?warnings, "task ended with warnings");
+            Ended::Well(warnings)
         }
         Exit::Failed => {
             // The status alone is worth reporting where the log cannot be read any more.

@@ -267,22 +267,25 @@ impl Proxmox {
         let mut sends = 1;
         let deleted = loop {
             match self.client.change::<Option<String>>(Method::DELETE, &path, &[], Sending::UntilTaken).await {
-                Ok(None) => break Ok(()),
+                Ok(None) => break Ok(Vec::new()),
                 Ok(Some(upid)) => {
                     journal.task(id, json!({ "upid": upid })).await?;
                     break self.await_task(&upid).await;
                 }
                 Err(error) if error.may_have_happened() => match self.went(node, volid).await {
-                    Ok(true) => break Ok(()),
+                    Ok(true) => break Ok(Vec::new()),
                     Ok(false) if sends < MAX_SENDS => sends += 1,
                     _ => break Err(error.into()),
                 },
                 Err(error) => break Err(error.into()),
             }
         };
-        let error = deleted.as_ref().err().map(ToString::to_string);
-        journal.outcome(id, deleted.is_ok(), json!({ "error": error })).await?;
-        deleted
+        let details = match &deleted {
+            Ok(warnings) => json!({ "warnings": warnings }),
+            Err(error) => json!({ "error": error.to_string() }),
+        };
+        journal.outcome(id, deleted.is_ok(), details).await?;
+        deleted.map(drop)
     }
 }
 

@@ -67,6 +67,9 @@ pub(super) struct Resource {
     pub(super) mem: Option<u64>,
     #[serde(default, deserialize_with = "count")]
     pub(super) maxmem: Option<u64>,
+    /// Bytes that a guest's network cards have sent.
+    #[serde(default, deserialize_with = "count")]
+    pub(super) netout: Option<u64>,
 }
 
 impl Resource {

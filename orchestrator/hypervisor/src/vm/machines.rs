@@ -18,9 +18,9 @@ use crate::child::{DID_NOT_END, Supervised};
 use crate::{Effect, HypervisorError, Intent, Journal, JournalEntry, WorkerState};
 
 /// Kind of the journal entry that records a VM's start.
-const START: &str = "local-vm.start-worker";
+pub(super) const START: &str = "local-vm.start-worker";
 /// Kind of the journal entry that records its end.
-const STOP: &str = "local-vm.stop-worker";
+pub(super) const STOP: &str = "local-vm.stop-worker";
 
 /// Starts QEMU, ends with it, and kills it when standard input is closed, which is when the orchestrator is gone. Should this shell be
 /// killed itself, the kernel kills QEMU (`--pdeathsig`).

@@ -176,7 +176,7 @@ mod tests {
             ..WorkerSpec::default()
         };
         let disks = (0..disks).map(disk).collect();
-        CreatedWorker { spec, disks, id: Uuid::nil().to_string(), mac: None, warnings: Vec::new() }
+        CreatedWorker { spec, disks, id: Uuid::nil().to_string(), mac: None }
     }
 
     fn line(worker: &CreatedWorker, throttles: &[Throttle]) -> String {

@@ -63,6 +63,10 @@ class Cluster(FakePve):
         self.held = 0
         # Most tasks that ran at a time: in all, and on one node.
         self.most_tasks = [0, 0]
+        # Node -> bytes that the network cards of its VMs have sent.
+        self.sent_of = {}
+        # Methods with templates of all calls so far.
+        self.used = set()
         # Requests that carried a token or a ticket.
         self.credentials = 0
 
@@ -102,6 +106,9 @@ class Cluster(FakePve):
         if priv and self.acl is not None:
             self.require(request[USER], '/vms/' + request.match_info['vmid'], priv)
         return super()._vm(request, priv)
+
+    def _vm_usage(self, vm):
+        return dict(super()._vm_usage(vm), netout=self.sent_of.get(vm.node, 0))
 
     def _qm_free(self, volid):
         # fakepve frees a CD-ROM's image with its VM; PVE frees only what the VM owns.
@@ -174,6 +181,7 @@ class Cluster(FakePve):
             self.before(request)
         match = generic or self.resolve(request, '/api2/json')
         template = match.template if match else None
+        self.used.add((request.method, template or request.path))
         if request.method == 'GET' and template == '/nodes/{node}/network' and self.bridges is not None:
             return ok(self.bridges.get(path_node, []))
         if template == '/cluster/nextid' and self.vm(int(request.query.get('vmid', 0))):

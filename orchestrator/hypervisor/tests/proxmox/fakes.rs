@@ -1,19 +1,19 @@
-//! A fakepve of its own for each test, and a journal in memory that can kill the orchestrator at any step.
+//! A fakepve of its own for each test.
 
-use std::future::Future;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use hypervisor::proxmox::{Guard, Proxmox, Settings, Timing, Token};
-use hypervisor::{
-    Bootstrap, BoxFuture, CreatedWorker, Deployment, DiskSpec, Hypervisor, HypervisorError, Image, Intent, Journal,
-    JournalEntry, JournalError, Outcome, WorkerSpec,
-};
+use hypervisor::{Bootstrap, CreatedWorker, Deployment, DiskSpec, Hypervisor, HypervisorError, Image, WorkerSpec};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+
+#[path = "../memory/mod.rs"]
+mod memory;
+
+pub(crate) use memory::Memory;
 
 /// GiB in bytes.
 pub(crate) const GIB: u64 = 1 << 30;
@@ -146,90 +146,6 @@ pub(crate) fn quick() -> Timing {
         in_flight: Duration::from_millis(400),
         vmid_view: Duration::from_secs(5),
         ..Timing::default()
-    }
-}
-
-/// Entries as a store would keep them.
-#[derive(Default)]
-pub(crate) struct Memory {
-    entries: Mutex<Vec<JournalEntry>>,
-    operations: Mutex<usize>,
-    /// Operation at which the orchestrator is killed, and whether that operation is committed before.
-    kill: Option<(usize, bool)>,
-    killed: Arc<Notify>,
-}
-
-impl Memory {
-    /// Killed right before or right after the commit of its operation number `at`.
-    pub(crate) fn killed_at(at: usize, committed: bool) -> Self {
-        Self { kill: Some((at, committed)), ..Self::default() }
-    }
-
-    pub(crate) fn of(entries: Vec<JournalEntry>) -> Self {
-        Self { entries: Mutex::new(entries), ..Self::default() }
-    }
-
-    pub(crate) fn entries(&self) -> Vec<JournalEntry> {
-        self.entries.lock().expect("no panic").clone()
-    }
-
-    pub(crate) fn operations(&self) -> usize {
-        *self.operations.lock().expect("no panic")
-    }
-
-    /// Runs to the end, or to the kill: then none, and the future is dropped with all calls that it has under way.
-    pub(crate) async fn until_killed<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            () = self.killed.notified() => None,
-            done = work => Some(done),
-        }
-    }
-
-    async fn operation<T>(&self, commit: impl FnOnce(&mut Vec<JournalEntry>) -> T) -> T {
-        let number = {
-            let mut operations = self.operations.lock().expect("no panic");
-            *operations += 1;
-            *operations - 1
-        };
-        let commit = || commit(&mut self.entries.lock().expect("no panic"));
-        match self.kill {
-            Some((at, committed)) if number >= at => {
-                if committed && number == at {
-                    commit();
-                }
-                self.killed.notify_one();
-                std::future::pending().await
-            }
-            _ => commit(),
-        }
-    }
-}
-
-impl Journal for Memory {
-    fn intent(&self, intent: Intent) -> BoxFuture<'_, Result<i64, JournalError>> {
-        Box::pin(async move {
-            let commit = |entries: &mut Vec<JournalEntry>| {
-                let id = i64::try_from(entries.len()).expect("few");
-                entries.push(JournalEntry { id, intent, task: None, outcome: None });
-                id
-            };
-            Ok(self.operation(commit).await)
-        })
-    }
-
-    fn task(&self, id: i64, task: Value) -> BoxFuture<'_, Result<(), JournalError>> {
-        Box::pin(async move {
-            self.operation(|entries| entries[usize::try_from(id).expect("an id")].task = Some(task)).await;
-            Ok(())
-        })
-    }
-
-    fn outcome(&self, id: i64, succeeded: bool, details: Value) -> BoxFuture<'_, Result<(), JournalError>> {
-        Box::pin(async move {
-            let outcome = Some(Outcome { succeeded, details });
-            self.operation(|entries| entries[usize::try_from(id).expect("an id")].outcome = outcome).await;
-            Ok(())
-        })
     }
 }
 

@@ -8,7 +8,8 @@ use hypervisor::proxmox::{Proxmox, Timing};
 use hypervisor::{Hypervisor, LeftAlone};
 use serde_json::json;
 
-use crate::fakes::{Fake, Memory, bootstrap, provision, quick, spec};
+use crate::fakes::{Fake, Memory, bootstrap, deployment, provision, quick, spec};
+use crate::preflight::grant;
 
 /// Longest time that one life under a fault may take, with the short bounds of the tests.
 const BOUND: Duration = Duration::from_secs(60);
@@ -55,30 +56,159 @@ async fn survive_all(faults: Vec<String>, workers: u32) -> Vec<(String, String)>
     stream::iter(lives).buffer_unordered(12).collect().await
 }
 
+/// Calls without which no worker comes and goes.
+const LIFE: [(&str, &str); 13] = [
+    ("GET", "/cluster/resources"),
+    ("GET", "/nodes/{node}/storage"),
+    ("GET", "/nodes/{node}/storage/{storage}/status"),
+    ("GET", "/nodes/{node}/storage/{storage}/content"),
+    ("POST", "/nodes/{node}/storage/{storage}/upload"),
+    ("POST", "/nodes/{node}/qemu"),
+    ("GET", "/nodes/{node}/qemu/{vmid}/config"),
+    ("GET", "/nodes/{node}/tasks/{upid}/status"),
+    ("POST", "/nodes/{node}/qemu/{vmid}/status/start"),
+    ("GET", "/nodes/{node}/qemu/{vmid}/status/current"),
+    ("POST", "/nodes/{node}/qemu/{vmid}/status/stop"),
+    ("DELETE", "/nodes/{node}/qemu/{vmid}"),
+    ("DELETE", ".iso"),
+];
+
+/// Calls that look at the cluster beside that, and whether their refusal is said; else something is not known that is not needed.
+const LOOKS: [(&str, bool); 9] = [
+    ("/version", true),
+    ("/access/permissions", true),
+    ("/cluster/status", true),
+    ("/nodes/{node}/network", true),
+    ("/pools", true),
+    ("/nodes/{node}/qemu", true),
+    ("/cluster/ceph/status", true),
+    ("/nodes/{node}/ceph/pool", false),
+    ("/nodes/{node}/rrddata", false),
+];
+
+/// Calls that are made after something went wrong.
+const AFTERWARDS: [&str; 3] = ["/nodes/{node}/tasks", "/nodes/{node}/tasks/{upid}/log", "/cluster/nextid"];
+
+/// Under the privileges of the recipe.
+fn in_pool(fake: &Fake) -> Proxmox {
+    grant(fake, None);
+    fake.provider_with(|settings| settings.pool = Some("poc".into()))
+}
+
+/// Looks at a cluster with workers in every way; what was said, all in one text.
+async fn look(provider: &Proxmox, workers: &[hypervisor::CreatedWorker]) -> String {
+    let mut said = Vec::new();
+    match provider.preflight(&deployment(2)).await {
+        Ok(findings) => said.extend(findings.into_iter().map(|finding| finding.message)),
+        Err(error) => said.push(error.to_string()),
+    }
+    match provider.guard(workers).await {
+        Ok(breaches) => said.extend(breaches.into_iter().map(|breach| breach.message)),
+        Err(error) => said.push(error.to_string()),
+    }
+    said.extend(provider.inventory().await.err().map(|error| error.to_string()));
+    said.extend(provider.observe(workers).await.err().map(|error| error.to_string()));
+    said.extend(provider.sample_hosts(workers).await.err().map(|error| error.to_string()));
+    said.extend(provider.find(None).await.err().map(|error| error.to_string()));
+    said.join("\n")
+}
+
+#[tokio::test]
+async fn a_refusal_of_any_look_is_said_or_does_no_harm() {
+    if Fake::start().is_none() {
+        return;
+    }
+    let looks = LOOKS.iter().flat_map(|look| [403, 500].map(|status| (*look, status)));
+    let lives = looks.map(async |((template, is_said), status)| {
+        let fake = Fake::start().unwrap();
+        let (provider, journal) = (in_pool(&fake), Memory::default());
+        let before = fake.inventory();
+        let workers = provision(&provider, 2, 1, &journal).await.unwrap();
+        fake.run(&format!("pve.fail('GET', {template:?}, {status}, 'refused for a test')"));
+        let said = look(&provider, &workers).await;
+        assert_eq!(said.contains("refused for a test"), is_said, "{template}: {said}");
+        if template.ends_with("/ceph/pool") {
+            assert!(said.contains("its Ceph replication cannot be told"), "{said}");
+        }
+        assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![], "{template} {status}");
+        assert_eq!(fake.inventory(), before, "{template} {status}");
+    });
+    stream::iter(lives).buffer_unordered(6).collect::<Vec<()>>().await;
+}
+
+#[tokio::test]
+async fn a_refusal_after_something_went_wrong_is_said_and_passes() {
+    let Some(fake) = Fake::start() else { return };
+    let refuse = |template: &str| {
+        assert!(AFTERWARDS.contains(&template));
+        fake.run(&format!("pve.fail('GET', {template:?}, 403, 'refused for a test')"));
+    };
+    let (provider, before) = (in_pool(&fake), fake.inventory());
+    // A failure whose log cannot be read has its status.
+    refuse("/nodes/{node}/tasks/{upid}/log");
+    fake.run("pve.task_fails['qmstart'] = 'failed for a test'");
+    let journal = Memory::default();
+    let error = provision(&provider, 1, 1, &journal).await.unwrap_err().to_string();
+    assert!(error.contains("failed for a test"), "{error}");
+    fake.run("pve.failures = {}\npve.task_fails = {}");
+    // What a creation came to that was not recorded, while tasks are not told.
+    let mut entries = journal.entries();
+    let created = entries.iter_mut().find(|entry| entry.intent.kind == "proxmox.create-vm").unwrap();
+    (created.task, created.outcome) = (None, None);
+    let restarted = Memory::of(entries);
+    refuse("/nodes/{node}/tasks");
+    let left = provider.destroy(&restarted.entries(), &restarted).await.unwrap();
+    assert!(left.iter().any(|left| left.reason.contains("refused for a test")), "{left:#?}");
+    fake.run("pve.failures = {}");
+    assert_eq!(provider.destroy(&restarted.entries(), &restarted).await.unwrap(), vec![]);
+    assert_eq!(fake.inventory(), before);
+    // A VM that is gone, and whether somebody else's has its id is not told.
+    let journal = Memory::default();
+    provision(&provider, 1, 1, &journal).await.unwrap();
+    fake.run("pve.vms.clear()\npve.storages['ceph']['volumes'].clear()\npve.pools['poc'].clear()");
+    refuse("/cluster/nextid");
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(left.iter().any(|left| left.reason.contains("refused for a test")), "{left:#?}");
+    fake.run("pve.failures = {}");
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+}
+
+#[tokio::test]
+async fn no_call_is_used_whose_refusal_is_not_tried() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = (in_pool(&fake), Memory::default());
+    let workers = provision(&provider, 2, 1, &journal).await.unwrap();
+    look(&provider, &workers).await;
+    provider.stop_worker(&workers[0], &journal).await.unwrap();
+    fake.run("pve.task_fails['qmstart'] = 'failed for a test'");
+    provider.start_worker(&workers[0], &bootstrap(), &journal).await.unwrap_err();
+    let mut entries = journal.entries();
+    entries.iter_mut().for_each(|entry| (entry.task, entry.outcome) = (None, None));
+    let restarted = Memory::of(entries);
+    provider.recover(&restarted.entries(), &restarted).await.unwrap();
+    provider.destroy(&restarted.entries(), &restarted).await.unwrap();
+    provider.destroy(&restarted.entries(), &restarted).await.unwrap();
+    let used: Vec<(String, String)> = serde_json::from_value(fake.get("sorted(pve.used)")).unwrap();
+    let is_tried = |method: &str, template: &str| {
+        let in_life = LIFE.iter().any(|(tried, call)| (*tried, *call) == (method, template));
+        let volume = (method, template) == ("DELETE", "/nodes/{node}/storage/{storage}/content/{volume}");
+        let looks = method == "GET" && LOOKS.iter().any(|(call, _)| *call == template);
+        in_life || volume || looks || method == "GET" && AFTERWARDS.contains(&template)
+    };
+    assert!(used.len() > 20, "{used:#?}");
+    let untried: Vec<_> = used.iter().filter(|(method, template)| !is_tried(method, template)).collect();
+    assert!(untried.is_empty(), "{untried:#?}");
+}
+
 #[tokio::test]
 async fn a_refusal_of_any_call_ends_with_its_words_and_leaves_nothing() {
     if Fake::start().is_none() {
         return;
     }
-    let calls = [
-        ("GET", "/cluster/resources"),
-        ("GET", "/nodes/{node}/storage"),
-        ("GET", "/nodes/{node}/storage/{storage}/status"),
-        ("GET", "/nodes/{node}/storage/{storage}/content"),
-        ("POST", "/nodes/{node}/storage/{storage}/upload"),
-        ("POST", "/nodes/{node}/qemu"),
-        ("GET", "/nodes/{node}/qemu/{vmid}/config"),
-        ("GET", "/nodes/{node}/tasks/{upid}/status"),
-        ("POST", "/nodes/{node}/qemu/{vmid}/status/start"),
-        ("GET", "/nodes/{node}/qemu/{vmid}/status/current"),
-        ("POST", "/nodes/{node}/qemu/{vmid}/status/stop"),
-        ("DELETE", "/nodes/{node}/qemu/{vmid}"),
-        ("DELETE", ".iso"),
-    ];
     let fault = |(method, template): (&str, &str), status: u16| {
         format!("pve.fail({method:?}, {template:?}, {status}, 'refused for a test {status}')")
     };
-    let faults = calls.iter().flat_map(|call| [403, 500, 503].map(|status| fault(*call, status)));
+    let faults = LIFE.iter().flat_map(|call| [403, 500, 503].map(|status| fault(*call, status)));
     for (fault, errors) in survive_all(faults.collect(), 2).await {
         assert!(errors.contains("refused for a test"), "{fault}: {errors}");
     }

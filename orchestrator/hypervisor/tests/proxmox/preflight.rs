@@ -195,7 +195,14 @@ async fn the_image_storage() {
     let wrong = |settings: &mut Settings| settings.iso_storage = "ceph".into();
     let found = findings(&fake.provider_with(wrong), &deployment(1)).await;
     assert!(blockers(&found)[0].message.contains("not iso"), "{found:#?}");
-    fake.run("pve.storages['local']['avail'] = 1000");
+    let missing = |settings: &mut Settings| settings.iso_storage = "lcoal".into();
+    let found = findings(&fake.provider_with(missing), &deployment(1)).await;
+    let told = blockers(&found).iter().any(|finding| finding.message.contains("shows no storage lcoal"));
+    assert!(told && found.iter().all(|finding| !finding.remedy.is_empty()), "{found:#?}");
+    fake.run("pve.storages['local']['active'] = 0");
+    let finding = only_blocker(&fake, |_| {}, &deployment(1)).await;
+    assert!(finding.message.contains("local is not active on node pve1"), "{finding:?}");
+    fake.run("pve.storages['local']['active'] = 1\npve.storages['local']['avail'] = 1000");
     let found = findings(&fake.provider(), &deployment(1)).await;
     assert!(blockers(&found)[0].message.contains("the worker image needs"), "{found:#?}");
 }

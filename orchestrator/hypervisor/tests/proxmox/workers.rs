@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use hypervisor::proxmox::{Nodes, TaskLimits};
+use hypervisor::proxmox::{Aio, DiskOptions, Format, Nodes, TaskLimits};
 use hypervisor::{Hypervisor, WorkerState};
 use serde_json::json;
 
@@ -27,6 +27,11 @@ async fn sixteen_workers_over_four_nodes_come_and_go_and_leave_nothing() {
     assert_eq!(left, vec![]);
     assert_eq!(fake.inventory(), before);
     assert!(journal.entries().iter().all(|entry| entry.outcome.as_ref().is_some_and(|outcome| outcome.succeeded)));
+    assert_eq!(
+        fake.get("sum(1 for m, p, b in pve.requests if '/ha/' in p or 'migrate' in p)"),
+        0,
+        "no HA: they stay where they are"
+    );
     let dangerous = "[b.decode() for m, p, b in pve.requests if b'unreferenced' in b or 'unreferenced' in p]";
     assert_eq!(fake.get(dangerous), json!([]));
     assert!(!serde_json::to_string(&journal.entries()).unwrap().contains(crate::fakes::SECRET));
@@ -79,12 +84,33 @@ async fn a_vm_is_made_as_a_measurement_needs_it() {
         assert!(disk.contains(option), "{option} in {disk}");
     }
     assert!(!disk.contains("aio="), "left to PVE");
+    assert_eq!(
+        config["description"].as_str().unwrap().lines().filter(|line| line.starts_with("fourcorners-mark: ")).count(),
+        1
+    );
     assert!(config.get("scsi31").is_none());
     assert_eq!(fake.get("sorted(pve.pools['poc'])"), json!([9000]));
     assert_eq!(workers[0].disks.len(), 31);
     assert_eq!((workers[0].disks[30].serial.as_str(), workers[0].disks[30].size_bytes), ("w1-d31", 3 * GIB));
     assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
     assert_eq!(fake.get("[len(pve.vms), sorted(pve.pools['poc'])]"), json!([0, []]));
+}
+
+#[tokio::test]
+async fn aio_format_and_ssd_are_as_the_plan_sets_them() {
+    let Some(fake) = Fake::start() else { return };
+    fake.run("pve.store_file('local', 'x.iso', 10)");
+    let provider = fake.provider_with(|settings| {
+        settings.disks = DiskOptions { discard: false, ssd: true, aio: Some(Aio::Native), format: Some(Format::Raw) };
+    });
+    provider.create_worker(&spec(1, "pve1", "local:iso/x.iso", 1), &Memory::default()).await.unwrap();
+    let asked = "[v for m, p, b in pve.requests if m == 'POST' and p.endswith('/qemu') for k, v in \
+                 __import__('urllib.parse').parse.parse_qsl(b.decode()) if k == 'scsi0'][0]";
+    let asked = fake.get(asked);
+    for option in ["aio=native", "format=raw", "ssd=1"] {
+        assert!(asked.as_str().unwrap().contains(option), "{option} in {asked}");
+    }
+    assert!(!asked.as_str().unwrap().contains("discard=on"), "{asked}");
 }
 
 #[tokio::test]
@@ -176,12 +202,29 @@ async fn power_and_whereabouts_are_seen() {
 }
 
 #[tokio::test]
-async fn warnings_of_a_task_are_shown_and_it_succeeds() {
+async fn warnings_of_a_task_are_kept_with_its_outcome_and_it_succeeds() {
     let Some(fake) = Fake::start() else { return };
-    fake.run("pve.task_ends['qmcreate'] = 'WARNINGS: 1'\npve.task_secs_of['qmcreate'] = 0.05\npve.store_file('local', 'x.iso', 10)");
+    let kinds = ["imgcopy", "qmcreate", "qmstart", "qmstop", "qmdestroy", "imgdel"];
+    for kind in kinds {
+        fake.run(&format!("pve.task_ends['{kind}'] = 'WARNINGS: 1'\npve.task_secs_of['{kind}'] = 0.05"));
+    }
+    // A log that cannot be read does not undo what the task did.
+    fake.run("pve.fail('GET', '/nodes/{node}/tasks/{upid}/log', 500, 'the log is gone', times=3)");
     let (provider, journal) = (fake.provider(), Memory::default());
-    let worker = provider.create_worker(&spec(1, "pve1", "local:iso/x.iso", 1), &journal).await.unwrap();
-    assert_eq!(worker.warnings, ["WARN: something is odd"]);
+    provision(&provider, 1, 1, &journal).await.unwrap();
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    let warnings: Vec<String> = journal
+        .entries()
+        .iter()
+        .flat_map(|entry| entry.outcome.as_ref().unwrap().details["warnings"].as_array().unwrap().clone())
+        .map(|warning| warning.as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(warnings.len(), kinds.len(), "{warnings:#?}");
+    let texts = std::iter::once("on pve1: WARNINGS: 1").chain(std::iter::repeat("on pve1: WARN: something is odd"));
+    for ((kind, text), warning) in kinds.iter().zip(texts).zip(&warnings) {
+        assert!(warning.starts_with(kind) && warning.ends_with(text), "{kind}, {text}: {warnings:#?}");
+    }
+    assert!(warnings[1].starts_with("qmcreate 9000 on"), "{warnings:#?}");
 }
 
 #[tokio::test]

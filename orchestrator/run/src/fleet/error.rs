@@ -81,6 +81,8 @@ pub struct Missing {
     pub worker: String,
     /// Why, where it is known.
     pub why: Option<String>,
+    /// It called and was refused.
+    pub refused: bool,
 }
 
 impl fmt::Display for EnrolError {

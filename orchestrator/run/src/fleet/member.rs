@@ -23,6 +23,8 @@ pub(super) struct Member {
     /// The last Hello, its token blanked.
     pub(super) hello: Option<Hello>,
     pub(super) clock: ClockTrack,
+    /// MTU of its way to us as it knows it, bytes.
+    pub(super) path_mtu_bytes: Option<u32>,
     /// When its process enrolled first.
     pub(super) enrolled_at: Option<Instant>,
     /// Why it was last refused, and whether trying again cannot help.
@@ -91,6 +93,7 @@ impl Member {
             link: Link::Never,
             hello: None,
             clock: ClockTrack::default(),
+            path_mtu_bytes: None,
             enrolled_at: None,
             refusal: None,
             job: None,

@@ -62,6 +62,8 @@ pub struct Enrolled {
     pub hello: Hello,
     /// Its clock.
     pub offset: ClockOffset,
+    /// MTU of its way to us as its kernel knows it, bytes; none where that does not tell.
+    pub path_mtu_bytes: Option<u32>,
     /// When its process enrolled first.
     pub at: Instant,
 }
@@ -149,7 +151,8 @@ impl Fleet {
     pub fn enrolled(&self) -> Vec<Enrolled> {
         let look = |member: &member::Member| {
             let (hello, offset, at) = (member.hello.clone()?, member.clock.latest()?, member.enrolled_at?);
-            (member.link == Link::Up).then(|| Enrolled { worker: member.name().to_owned(), hello, offset, at })
+            let (worker, path_mtu_bytes) = (member.name().to_owned(), member.path_mtu_bytes);
+            (member.link == Link::Up).then_some(Enrolled { worker, hello, offset, path_mtu_bytes, at })
         };
         self.shared.look_at_all(look).into_iter().flatten().collect()
     }

@@ -181,6 +181,12 @@ impl Shared {
         Ok(())
     }
 
+    pub(super) fn record_path_mtu(&self, session: SessionId, bytes: u32) {
+        if let Some(seat) = self.roster().seat_of(session) {
+            seat.member.path_mtu_bytes = Some(bytes);
+        }
+    }
+
     pub(super) fn record_offset(&self, session: SessionId, offset: ClockOffset) {
         if let Some(seat) = self.roster().seat_of(session) {
             seat.member.clock.record(offset);
@@ -320,18 +326,20 @@ impl Shared {
             let why = match (&member.link, &member.refusal) {
                 (Link::Up, _) if member.clock.latest().is_some() => continue,
                 (Link::Up, _) => Some("its clock is not measured yet".to_owned()),
-                (Link::Lost(why), _) => {
-                    hopeless = true;
+                // Whoever was refused for good ends: that is the reason, not its end.
+                (link, Some((why, permanent))) => {
+                    hopeless |= *permanent || matches!(link, Link::Lost(_));
                     Some(why.clone())
                 }
-                (_, Some((why, permanent))) => {
-                    hopeless |= permanent;
+                (Link::Lost(why), None) => {
+                    hopeless = true;
                     Some(why.clone())
                 }
                 (Link::Away, None) => Some("its session broke off".to_owned()),
                 (Link::Never, None) => None,
             };
-            missing.push(Missing { worker: member.name().to_owned(), why });
+            let refused = member.refusal.is_some();
+            missing.push(Missing { worker: member.name().to_owned(), why, refused });
         }
         let refused = roster.refused.kept();
         (!missing.is_empty()).then_some((EnrolError { missing, refused, waited_seconds }, hopeless))

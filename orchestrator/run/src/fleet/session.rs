@@ -90,6 +90,9 @@ where
         let heard = match decode_from_worker(&bytes) {
             Err(error) => return format!("the worker sent what is {error}"),
             Ok(WorkerMessage::ClockReply(reply)) => {
+                if let Some(bytes) = reply.path_mtu_bytes {
+                    shared.record_path_mtu(id, bytes);
+                }
                 // A reply that nobody waits for is dropped.
                 let _ = replies.try_send(Reply { reply, received_ns });
                 Ok(())

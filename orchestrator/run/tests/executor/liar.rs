@@ -1,4 +1,4 @@
-//! A worker that keeps to the protocol and delivers numbers that contradict themselves.
+//! A worker that keeps to the protocol and goes wrong at one point.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,27 +12,47 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
 use worker_protocol::{
-    ClockReply, DiskInfo, DiskKind, EngineReport, Hello, OpTotals, Ops, OrchestratorMessage, PROTOCOL_VERSION, Phase,
-    Ready, Sample, WorkerMessage, decode_from_orchestrator, encode,
+    ClockReply, DiskAssignment, DiskFinished, DiskInfo, DiskKind, EngineReport, Failed, Finished, Hello, OpTotals, Ops,
+    OrchestratorMessage, PROTOCOL_VERSION, Phase, Prepare, Ready, Sample, Work, WorkerMessage,
+    decode_from_orchestrator, encode,
 };
 
 type Socket = WebSocketStream<TlsStream<TcpStream>>;
 
+/// Where it goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// Its samples contradict themselves.
+    Sample,
+    /// Its disk takes no writes.
+    Fill,
+    /// Its disk gives back something else than was written.
+    Verify,
+}
+
 /// Serves one session until it is told to end.
-pub(crate) async fn lie(worker: CreatedWorker, bootstrap: Bootstrap, certificate: PathBuf) -> String {
+pub(crate) async fn lie(worker: CreatedWorker, bootstrap: Bootstrap, certificate: PathBuf, wrong: Wrong) -> String {
     let url = bootstrap.urls.first().unwrap();
     let (mut socket, _) = client_async(url, connect(url, &certificate).await).await.unwrap();
     say(&mut socket, WorkerMessage::Hello(hello(&worker, bootstrap.token))).await;
+    let mut prepared = None;
     while let Some(Ok(message)) = socket.next().await {
         let Message::Binary(bytes) = message else { continue };
         match decode_from_orchestrator(&bytes).unwrap() {
             OrchestratorMessage::ClockProbe(probe) => {
-                let reply = ClockReply { probe: probe.probe, worker_ns: 1_000_000_000 };
+                let reply = ClockReply { probe: probe.probe, worker_ns: 1_000_000_000, path_mtu_bytes: None };
                 say(&mut socket, WorkerMessage::ClockReply(reply)).await;
             }
             OrchestratorMessage::Prepare(prepare) => {
-                let ready = Ready { job: prepare.job, engine: EngineReport::default() };
-                say(&mut socket, WorkerMessage::Ready(ready)).await;
+                let answer = match failure(&prepare, wrong) {
+                    Some(failed) => WorkerMessage::Failed(failed),
+                    None => WorkerMessage::Ready(Ready { job: prepare.job, engine: EngineReport::default() }),
+                };
+                say(&mut socket, answer).await;
+                prepared = Some(prepare);
+            }
+            OrchestratorMessage::StartAt(_) if wrong != Wrong::Sample => {
+                say(&mut socket, WorkerMessage::Finished(done(prepared.as_ref().unwrap()))).await;
             }
             OrchestratorMessage::StartAt(start) => {
                 let sound = [(0, Phase::Precondition, 0), (1, Phase::Sample, 0)];
@@ -46,6 +66,37 @@ pub(crate) async fn lie(worker: CreatedWorker, bootstrap: Bootstrap, certificate
         }
     }
     "its session ended".to_owned()
+}
+
+fn failure(prepare: &Prepare, wrong: Wrong) -> Option<Failed> {
+    let error = match (&prepare.work, wrong) {
+        (Work::Fill(_), Wrong::Fill) => "write: Input/output error",
+        (Work::Verify(_), Wrong::Verify) => "block 7 is not as it was written",
+        _ => return None,
+    };
+    Some(Failed { job: prepare.job, disk: Some(prepare.disks[0].serial.clone()), error: error.into() })
+}
+
+/// A fill or a read-back that went well.
+fn done(prepare: &Prepare) -> Finished {
+    let disk = |disk: &DiskAssignment| DiskFinished {
+        serial: disk.serial.clone(),
+        bytes: disk.region_bytes,
+        elapsed_ns: 1_000_000,
+        ..DiskFinished::default()
+    };
+    Finished {
+        job: prepare.job,
+        started_worker_ns: 1_000_000_000,
+        ended_worker_ns: 1_001_000_000,
+        complete: true,
+        reason: None,
+        disks: prepare.disks.iter().map(disk).collect(),
+        thread_cpu: Vec::new(),
+        steal: None,
+        io_wq_cpu: 0.0,
+        warnings: Vec::new(),
+    }
 }
 
 async fn connect(url: &str, certificate: &Path) -> TlsStream<TcpStream> {

@@ -9,6 +9,7 @@ mod place;
 
 use std::sync::Arc;
 
+use liar::Wrong;
 use place::{Bench, Faults};
 use sqlx::Connection;
 
@@ -167,7 +168,7 @@ fn lied_to(on_worker_loss: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_contradictory_sample_ends_its_workers_part_and_the_run_goes_on() {
-    let bench = Bench::new(Faults { liar: Some("worker-2"), ..Faults::default() }).await;
+    let bench = Bench::new(Faults { wrong: Some(("worker-2", Wrong::Sample)), ..Faults::default() }).await;
     let (_, export) = bench.run(&lied_to("continue")).await;
     assert_eq!((export.run.state.as_str(), export.run.complete), ("done", false), "{:?}", export.run.reason);
     let case = &export.cases[0];
@@ -186,7 +187,7 @@ async fn a_contradictory_sample_ends_its_workers_part_and_the_run_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_contradictory_sample_fails_the_run_where_the_plan_says_so() {
-    let bench = Bench::new(Faults { liar: Some("worker-1"), ..Faults::default() }).await;
+    let bench = Bench::new(Faults { wrong: Some(("worker-1", Wrong::Sample)), ..Faults::default() }).await;
     let (_, export) = bench.run(&lied_to("fail")).await;
     let reason = export.run.reason.unwrap();
     assert_eq!(export.run.state, "failed");

@@ -22,6 +22,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use worker::{Agent, Config, DiskArg, Machine};
 
+use crate::liar::{Wrong, lie};
+
 /// Beyond it a condition that a test waits for has not come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -34,10 +36,16 @@ pub(crate) struct Faults {
     pub(crate) destroy: bool,
     /// Workers are started and never dial.
     pub(crate) silent: bool,
+    /// Bytes that the place says their network cards have sent.
+    pub(crate) sent: Option<u64>,
     /// The worker of this name ends as soon as it is started.
     pub(crate) ends_at_once: Option<&'static str>,
-    /// The worker of this name delivers numbers that contradict themselves.
-    pub(crate) liar: Option<&'static str>,
+    /// The worker of this name goes wrong at this point.
+    pub(crate) wrong: Option<(&'static str, Wrong)>,
+    /// The worker of this name cannot be started.
+    pub(crate) start: Option<&'static str>,
+    /// The worker of this name gets disks of half their size.
+    pub(crate) halved: Option<&'static str>,
     /// The guard cannot look.
     pub(crate) blind: bool,
     /// The guard finds harm from the beginning.
@@ -107,8 +115,8 @@ impl InProcess {
         if self.faults.ends_at_once == name {
             return tokio::spawn(async { "exit status 3".to_owned() });
         }
-        if self.faults.liar == name {
-            return tokio::spawn(crate::liar::lie(worker.clone(), bootstrap.clone(), self.certificate.clone()));
+        if let Some((_, wrong)) = self.faults.wrong.filter(|(of, _)| name == Some(*of)) {
+            return tokio::spawn(lie(worker.clone(), bootstrap.clone(), self.certificate.clone(), wrong));
         }
         let disks =
             worker.disks.iter().map(|disk| DiskArg { serial: disk.serial.clone(), path: disk.path.clone().unwrap() });
@@ -157,12 +165,17 @@ impl Hypervisor for InProcess {
     ) -> BoxFuture<'a, Result<CreatedWorker, HypervisorError>> {
         Box::pin(async move {
             let disks = self.create_disks(spec, journal).await?;
+            if self.faults.halved == Some(spec.name.as_str()) {
+                for disk in &disks {
+                    let file = std::fs::File::options().write(true).open(disk.path.as_ref().unwrap()).unwrap();
+                    file.set_len(disk.size_bytes / 2).unwrap();
+                }
+            }
             if self.faults.create == Some(spec.name.as_str()) {
                 return Err(HypervisorError::Unexpected(format!("{}: no memory for another worker", spec.name)));
             }
             self.created.lock().unwrap().push(spec.clone());
-            let (id, warnings) = (spec.uuid.clone(), Vec::new());
-            Ok(CreatedWorker { spec: spec.clone(), disks, id, mac: None, warnings })
+            Ok(CreatedWorker { spec: spec.clone(), disks, id: spec.uuid.clone(), mac: None })
         })
     }
 
@@ -173,6 +186,9 @@ impl Hypervisor for InProcess {
         _: &'a dyn Journal,
     ) -> BoxFuture<'a, Result<(), HypervisorError>> {
         Box::pin(async move {
+            if self.faults.start == Some(worker.spec.name.as_str()) {
+                return Err(HypervisorError::Unexpected(format!("{}: its host is out of memory", worker.spec.name)));
+            }
             let task = self.spawn(worker, bootstrap);
             self.tasks.lock().unwrap().insert(worker.spec.uuid.clone(), task);
             Ok(())
@@ -198,7 +214,8 @@ impl Hypervisor for InProcess {
             for worker in workers {
                 let moved = self.faults.moves == Some(worker.spec.name.as_str());
                 let host = if moved { Some("host-9".to_owned()) } else { worker.spec.host.clone() };
-                all.push(Observed { state: self.state(&worker.spec.uuid).await, host });
+                let state = self.state(&worker.spec.uuid).await;
+                all.push(Observed { state, host, sent_bytes: self.faults.sent });
             }
             Ok(all)
         })
@@ -304,7 +321,18 @@ impl Bench {
 
     /// Takes one worker on each host through the chain.
     pub(crate) async fn canary(&self, yaml: &str) -> CanaryReport {
-        let (place, request) = (self.place(), request(yaml, false));
+        self.fly(request(yaml, false)).await
+    }
+
+    /// The same, each waited for so many seconds.
+    pub(crate) async fn canary_within(&self, yaml: &str, seconds: u32) -> CanaryReport {
+        let mut request = request(yaml, false);
+        request.plan.canary_wait_seconds = seconds;
+        self.fly(request).await
+    }
+
+    async fn fly(&self, request: Request) -> CanaryReport {
+        let place = self.place();
         let flying = run::canary(&self.store, &place, &request, self.progress.clone(), self.cancel.clone());
         tokio::time::timeout(PATIENCE, flying).await.expect("the canary ends in time").unwrap()
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::peer::{AHEAD_NS, Bench, PATIENCE, Peer, TOKEN, bench, fill, hello, quick};
+use crate::peer::{AHEAD_NS, Bench, PATH_MTU_BYTES, PATIENCE, Peer, TOKEN, bench, fill, hello, quick};
 use crate::tls;
 use futures_util::{SinkExt, StreamExt};
 use run::fleet::{FleetEvent, FleetLimits};
@@ -31,6 +31,7 @@ async fn all_enrol_and_their_clocks_are_known() {
     assert_eq!(enrolled.iter().map(|worker| worker.worker.as_str()).collect::<Vec<_>>(), ["w0", "w1"]);
     for worker in enrolled {
         assert_eq!(worker.hello.token, "", "the token goes no further");
+        assert_eq!(worker.path_mtu_bytes, Some(PATH_MTU_BYTES), "known with the clock");
         let error = worker.offset.offset_ns.abs_diff(i64::try_from(AHEAD_NS).unwrap());
         assert!(error <= worker.offset.uncertainty_ns(), "{error} ns off; {:?}", worker.offset);
     }
@@ -137,7 +138,8 @@ async fn other_paths_are_not_found() {
 #[tokio::test]
 async fn malformed_first_messages_are_refused() {
     let mut bench = bench(1, FleetLimits::default()).await;
-    let no_hello = WorkerMessage::ClockReply(worker_protocol::ClockReply { probe: 1, worker_ns: 1 });
+    let no_hello =
+        WorkerMessage::ClockReply(worker_protocol::ClockReply { probe: 1, worker_ns: 1, path_mtu_bytes: None });
     let cases = [
         (Message::text("hello"), "a text message"),
         (Message::binary(vec![0xc1; 40]), "expected a Hello"),

@@ -24,6 +24,8 @@ pub(crate) const TOKEN: &str = "a token";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The peers' clock runs this far ahead of the orchestrator's, ns.
 pub(crate) const AHEAD_NS: u64 = 5_000_000_000;
+/// MTU that a peer says its way has.
+pub(crate) const PATH_MTU_BYTES: u32 = 1_400;
 pub(crate) const DISK_BYTES: u64 = 1 << 30;
 
 /// A fleet and its events.
@@ -211,7 +213,11 @@ impl Peer {
                 Ok(Message::Binary(bytes)) => match decode_from_orchestrator(&bytes).unwrap() {
                     OrchestratorMessage::ClockProbe(probe) => {
                         let worker_ns = self.clock.now_ns() + AHEAD_NS;
-                        let reply = WorkerMessage::ClockReply(ClockReply { probe: probe.probe, worker_ns });
+                        let reply = WorkerMessage::ClockReply(ClockReply {
+                            probe: probe.probe,
+                            worker_ns,
+                            path_mtu_bytes: Some(PATH_MTU_BYTES),
+                        });
                         self.socket.send(Message::binary(encode(&reply).unwrap())).await.ok()?;
                     }
                     message => return Some(message),

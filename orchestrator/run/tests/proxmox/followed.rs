@@ -88,6 +88,8 @@ pub(crate) struct Followed {
     silent: bool,
     pub(crate) kill: Kill,
     agents: Mutex<BTreeMap<String, JoinHandle<()>>>,
+    /// Node of each agent's VM.
+    nodes: Mutex<BTreeMap<String, String>>,
     pub(crate) started: AtomicUsize,
 }
 
@@ -96,7 +98,19 @@ impl Followed {
         Mortal { journal, kill: &self.kill }
     }
 
+    /// The VMs of a node lose their power.
+    pub(crate) fn lose_agents_on(&self, node: &str) {
+        let nodes = self.nodes.lock().unwrap();
+        let agents = self.agents.lock().unwrap();
+        agents
+            .iter()
+            .filter(|(uuid, _)| nodes.get(*uuid).is_some_and(|of| of == node))
+            .for_each(|(_, agent)| agent.abort());
+    }
+
     fn follow(&self, worker: &CreatedWorker, bootstrap: &Bootstrap) {
+        self.nodes.lock().unwrap().insert(worker.spec.uuid.clone(), worker.spec.host.clone().unwrap());
+
         let disks = worker.disks.iter().map(|disk| {
             let path = self.disks.join(&disk.serial);
             std::fs::File::create_new(&path).and_then(|file| file.set_len(disk.size_bytes)).unwrap();
@@ -255,7 +269,15 @@ impl Bench {
         let token = Token::new(TOKEN, SECRET).unwrap();
         let provider = Proxmox::new(self.fake.settings(), Guard::default(), token, timing).unwrap();
         let disks = self.dir.path().join("disks");
-        Followed { provider, disks, silent, kill, agents: Mutex::default(), started: AtomicUsize::new(0) }
+        Followed {
+            provider,
+            disks,
+            silent,
+            kill,
+            agents: Mutex::default(),
+            nodes: Mutex::default(),
+            started: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn place<'a>(&'a self, hypervisor: &'a Followed) -> Place<'a> {

@@ -21,7 +21,7 @@ pub(crate) fn worker_messages(v: &Values) -> Vec<WorkerMessage> {
     let progress = Progress { job, bytes_done: v.wide, bytes_total: v.wide / 2 };
     vec![
         WorkerMessage::Hello(hello(v)),
-        WorkerMessage::ClockReply(ClockReply { probe: v.wide, worker_ns: v.wide }),
+        WorkerMessage::ClockReply(ClockReply { probe: v.wide, worker_ns: v.wide, path_mtu_bytes: some(v, v.narrow) }),
         WorkerMessage::Ready(Ready { job, engine: engine(v) }),
         WorkerMessage::Failed(failed),
         WorkerMessage::Progress(progress),

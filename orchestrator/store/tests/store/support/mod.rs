@@ -163,6 +163,7 @@ fn test_plan() -> TestPlan {
         target: Target::Local(LocalTarget { disk_dir: None, isolation: plan::Isolation::Process }),
         guard: None,
         canary: false,
+        canary_wait_seconds: 180,
         workers: Workers { count: 2, vcpus: 1, memory_bytes: 1 << 30, disks: 2 },
         footprints: vec![Footprint { bytes: 1_000_000_000, label: "1GB".into() }],
         initialise: Initialise::FullWrite,
