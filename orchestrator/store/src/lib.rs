@@ -17,6 +17,7 @@ mod read;
 mod rows;
 mod runs;
 mod samples;
+mod series;
 mod sessions;
 mod sql;
 mod tokens;

@@ -76,8 +76,8 @@ async fn a_database_of_a_newer_version_is_refused_and_left_alone() {
     let before = std::fs::read(&file).unwrap();
     let data_dir = DataDir::new(bench.dir.path());
     for error in [Store::open(&data_dir).await.unwrap_err(), Store::open_read_only(&data_dir).await.unwrap_err()] {
-        assert!(matches!(error, StoreError::NewerVersion { found: 99, known: 6, .. }), "{error}");
-        assert!(error.to_string().contains("schema version 99, this program knows up to 6"), "{error}");
+        assert!(matches!(error, StoreError::NewerVersion { found: 99, known: 8, .. }), "{error}");
+        assert!(error.to_string().contains("schema version 99, this program knows up to 8"), "{error}");
     }
     assert_eq!(std::fs::read(&file).unwrap(), before);
 }
@@ -93,14 +93,19 @@ async fn a_database_of_the_first_version_is_brought_up_to_date_with_its_cases() 
     let data_dir = DataDir::new(bench.dir.path());
     execute(&file, "ALTER TABLE case_workers DROP COLUMN io_wq_cpu").await;
     execute(&file, "ALTER TABLE case_disks DROP COLUMN flushes").await;
-    for table in ["host_samples", "password_links", "sessions", "api_tokens", "users", "profiles"] {
+    for table in ["host_samples", "password_links", "sessions", "api_tokens", "users", "profiles", "case_series"] {
         execute(&file, sqlx::AssertSqlSafe(format!("DROP TABLE {table}"))).await;
     }
-    execute(&file, "ALTER TABLE runs DROP COLUMN note").await;
-    execute(&file, "ALTER TABLE runs DROP COLUMN deleted").await;
+    for index in ["runs_listed", "cases_by_state"] {
+        execute(&file, sqlx::AssertSqlSafe(format!("DROP INDEX {index}"))).await;
+    }
+    for column in ["note", "deleted", "rehearsal", "planned_cases"] {
+        execute(&file, sqlx::AssertSqlSafe(format!("ALTER TABLE runs DROP COLUMN {column}"))).await;
+    }
+    execute(&file, "ALTER TABLE workers DROP COLUMN host").await;
     execute(&file, "DELETE FROM _sqlx_migrations WHERE version > 1").await;
     let older = Store::open_read_only(&data_dir).await.unwrap_err();
-    assert!(matches!(older, StoreError::OlderVersion { found: 1, known: 6, .. }), "{older}");
+    assert!(matches!(older, StoreError::OlderVersion { found: 1, known: 8, .. }), "{older}");
     let store = Store::open(&data_dir).await.unwrap();
     let result = store.evaluate_case(case, analysis::case::Ending::Ran).await.unwrap();
     assert_eq!(result.figures.per_disk.len(), 2);
