@@ -81,9 +81,8 @@ statements! {
         coalesce(storage_json, 'null') || ']', ','), '') || ']' \
         FROM (SELECT at, hosts_json, storage_json FROM host_samples WHERE case_id = ?1 ORDER BY id)";
     #[doc = "The same without the hosts."]
-    EXPORT_STORAGE_SAMPLES = "SELECT '[' || coalesce(group_concat('[\"' || at || '\",[],' || storage_json || ']', ','), '') || ']' \
-        FROM (SELECT at, storage_json FROM host_samples WHERE case_id = ?1 AND storage_json IS NOT NULL ORDER BY id)";
-    COUNT_HOST_SAMPLES = "SELECT count(*) FROM host_samples WHERE case_id = ?1";
+    EXPORT_STORAGE_SAMPLES = "SELECT '[' || coalesce(group_concat('[\"' || at || '\",[],' || coalesce(storage_json, 'null') || ']', ','), '') \
+        || ']' FROM (SELECT at, storage_json FROM host_samples WHERE case_id = ?1 ORDER BY id)";
     LATEST_HOST_SAMPLE = "SELECT at, hosts_json, storage_json FROM host_samples WHERE case_id = ?1 ORDER BY id DESC LIMIT 1";
 
     SELECT_CASE_STATE = "SELECT state FROM cases WHERE id = ?1";
