@@ -1,5 +1,7 @@
 //! A plan's rehearsal: all of its workloads, in seconds.
 
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
 use plan::{FillRate, MIB, Profiles, TestPlan};
 
 fn read(yaml: &str) -> TestPlan {

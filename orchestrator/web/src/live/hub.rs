@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use analysis::export::{Event, Second};
+use analysis::export::{Event, HostLoad, Ops, Second, StorageHealth};
 use jiff::Timestamp;
-use plan::{Schedule, TestPlan};
+use plan::{Schedule, Target, TestPlan};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
@@ -68,6 +68,30 @@ pub struct CaseSecond {
     pub disks: BTreeMap<String, Vec<DiskBeat>>,
 }
 
+/// Hosts and storage as the place told them last.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Health {
+    /// When.
+    pub at: Timestamp,
+    /// Hosts in use, by name.
+    pub hosts: Vec<HostLoad>,
+    /// Health of the storage cluster, where there is one that answers.
+    pub storage: Option<StorageHealth>,
+}
+
+/// The figures so far of the case that goes on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SoFar {
+    /// Place of the case in the plan's order, from 0.
+    pub ordinal: u32,
+    /// Workers that the figures contain.
+    pub workers: u32,
+    /// Seconds of the window that they cover.
+    pub seconds: u32,
+    /// The figures.
+    pub ops: Ops,
+}
+
 /// What is new since the last message. Everything may be absent.
 #[derive(Debug, Default)]
 pub struct Beat {
@@ -81,6 +105,12 @@ pub struct Beat {
     pub fill: Option<(u32, f64)>,
     /// Events.
     pub events: Vec<Event>,
+    /// Hosts and storage.
+    pub health: Option<Health>,
+    /// What the reader of all figures must know, all of it, where something was added.
+    pub warnings: Option<Vec<String>>,
+    /// The case under way.
+    pub so_far: Option<SoFar>,
 }
 
 /// How a run ended, for its viewers.
@@ -129,6 +159,11 @@ struct LiveRun {
     recent: VecDeque<(u32, Figures)>,
     heat: HeatWindow,
     log: VecDeque<Event>,
+    /// The place can tell the load of its hosts.
+    tells_health: bool,
+    health: Option<Health>,
+    warnings: Vec<String>,
+    so_far: Option<SoFar>,
     end: Option<LiveEnd>,
     stopping: bool,
 }
@@ -169,6 +204,10 @@ impl Hub {
             recent: VecDeque::new(),
             heat: HeatWindow::default(),
             log: VecDeque::new(),
+            tells_health: matches!(plan.target, Target::Proxmox(_)),
+            health: None,
+            warnings: Vec::new(),
+            so_far: None,
             end: None,
             stopping: false,
         });
@@ -225,6 +264,12 @@ impl Hub {
         self.lock().run.as_ref().filter(|run| run.id == id).map(|run| run.progress.clone())
     }
 
+    /// The figures so far of the case of run `id` that goes on; none where the hub does not show it, or between cases.
+    #[must_use]
+    pub fn so_far(&self, id: Uuid) -> Option<SoFar> {
+        self.lock().run.as_ref().filter(|run| run.id == id)?.so_far.clone()
+    }
+
     /// The whole state of run `id`; none where the hub does not show it.
     pub(crate) fn snapshot(&self, id: Uuid) -> Option<Snapshot> {
         let state = self.lock();
@@ -241,6 +286,9 @@ impl Hub {
             steps: run.steps.clone(),
             progress: run.progress.clone(),
             log: run.log.iter().cloned().collect(),
+            tells_health: run.tells_health,
+            health: run.health.clone(),
+            warnings: run.warnings.clone(),
             end: run.end.clone(),
             stopping: run.stopping,
         })
@@ -316,6 +364,9 @@ pub(crate) struct Snapshot {
     pub(crate) steps: Vec<StepView>,
     pub(crate) progress: LiveProgress,
     pub(crate) log: Vec<Event>,
+    pub(crate) tells_health: bool,
+    pub(crate) health: Option<Health>,
+    pub(crate) warnings: Vec<String>,
     pub(crate) end: Option<LiveEnd>,
     pub(crate) stopping: bool,
 }
@@ -338,6 +389,9 @@ impl LiveRun {
             "recent": recent,
             "heat": self.heat.map(),
             "log": self.log,
+            "tells_health": self.tells_health,
+            "health": self.health,
+            "warnings": self.warnings,
             "stopping": self.stopping,
             "end": self.end,
         });
@@ -356,6 +410,16 @@ impl LiveRun {
         }
         if let Some(layout) = beat.layout {
             self.heat.begin(layout);
+            self.so_far = None;
+        }
+        self.so_far = beat.so_far.or(self.so_far.take());
+        if let Some(health) = beat.health {
+            message.insert("health".to_owned(), json!(health));
+            self.health = Some(health);
+        }
+        if let Some(warnings) = beat.warnings {
+            message.insert("warnings".to_owned(), json!(warnings));
+            self.warnings = warnings;
         }
         let fresh: Vec<(u32, Figures)> = beat
             .seconds
