@@ -65,6 +65,7 @@
     if (message.heat !== undefined) state.heat = message.heat;
     if (message.health) state.health = message.health;
     if (message.warnings) state.warnings = message.warnings;
+    if (message.guard) state.guard = message.guard;
     if (message.events) {
       state.log.push(...message.events);
       state.log.splice(0, Math.max(0, state.log.length - LOG_LINES));
@@ -332,12 +333,15 @@
   let healthShown = "";
 
   function drawHealth() {
-    const { health, warnings } = state;
-    const shape = JSON.stringify([health, warnings]);
+    const { health, warnings, guard } = state;
+    const shape = JSON.stringify([health, warnings, guard]);
     if (shape === healthShown) return;
     healthShown = shape;
     page.querySelector('[data-live="warnings"]').hidden = warnings.length === 0;
     page.querySelector("[data-warnings]").replaceChildren(...warnings.map((words) => Object.assign(document.createElement("li"), { textContent: words })));
+    const said = page.querySelector("[data-guard]");
+    said.hidden = guard.length === 0;
+    said.replaceChildren(...guard.map(line));
     const tables = page.querySelector('[data-live="health-tables"]');
     if (!health || !tables) return;
     tables.hidden = false;

@@ -113,6 +113,26 @@ async fn a_database_of_the_first_version_is_brought_up_to_date_with_its_cases() 
 }
 
 #[tokio::test]
+async fn seconds_that_an_earlier_version_kept_as_rows_are_read() {
+    let (bench, fleet) = (Bench::new().await, crate::support::fleet());
+    let case = bench.start_case(&fleet).await;
+    bench.all_ticks(case, &fleet).await;
+    for worker in &fleet {
+        bench.finished(case, worker).await;
+    }
+    let result = bench.store.evaluate_case(case, analysis::case::Ending::Ran).await.unwrap();
+    bench.store.finish_case(case, &result).await.unwrap();
+    let file = bench.dir.path().join(DATABASE_FILE);
+    execute(&file, "DELETE FROM case_series").await;
+    execute(&file, "INSERT INTO cluster_seconds (case_id, phase, second, read_iops, read_mib_per_s, read_mean_us, read_p50_us, \
+        read_p99_us, read_max_us) VALUES (1, 'sample', 3, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5)").await;
+    let (precondition, sample) = bench.store.cluster_seconds(case).await.unwrap();
+    assert!(precondition.is_empty());
+    assert_eq!((sample.len(), sample[0].t, &sample[0].write), (1, 3, &None));
+    assert_eq!(sample[0].read.as_ref().unwrap().max_us, 6.5);
+}
+
+#[tokio::test]
 async fn files_that_are_not_ours_are_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (data_dir, file) = (DataDir::new(dir.path()), dir.path().join(DATABASE_FILE));

@@ -25,6 +25,8 @@ const REPLAYED_MESSAGES: usize = 60;
 const LAG_MESSAGES: usize = 32;
 /// Lines of events that the page shows; the report has all of them.
 pub(crate) const LOG_LINES: usize = 200;
+/// Words of the guard that are shown beside the hosts, the last ones.
+const GUARD_LINES: usize = 5;
 
 /// How far the run is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -163,6 +165,7 @@ struct LiveRun {
     tells_health: bool,
     health: Option<Health>,
     warnings: Vec<String>,
+    guard: VecDeque<Event>,
     so_far: Option<SoFar>,
     end: Option<LiveEnd>,
     stopping: bool,
@@ -207,6 +210,7 @@ impl Hub {
             tells_health: matches!(plan.target, Target::Proxmox(_)),
             health: None,
             warnings: Vec::new(),
+            guard: VecDeque::new(),
             so_far: None,
             end: None,
             stopping: false,
@@ -289,6 +293,7 @@ impl Hub {
             tells_health: run.tells_health,
             health: run.health.clone(),
             warnings: run.warnings.clone(),
+            guard: run.guard.iter().cloned().collect(),
             end: run.end.clone(),
             stopping: run.stopping,
         })
@@ -367,6 +372,7 @@ pub(crate) struct Snapshot {
     pub(crate) tells_health: bool,
     pub(crate) health: Option<Health>,
     pub(crate) warnings: Vec<String>,
+    pub(crate) guard: Vec<Event>,
     pub(crate) end: Option<LiveEnd>,
     pub(crate) stopping: bool,
 }
@@ -392,6 +398,7 @@ impl LiveRun {
             "tells_health": self.tells_health,
             "health": self.health,
             "warnings": self.warnings,
+            "guard": self.guard,
             "stopping": self.stopping,
             "end": self.end,
         });
@@ -438,8 +445,19 @@ impl LiveRun {
         self.series_into(message, &fresh);
         if !beat.events.is_empty() {
             message.insert("events".to_owned(), json!(beat.events));
+            self.heed_guard(&beat.events, message);
             self.log.extend(beat.events);
             self.log.drain(..self.log.len().saturating_sub(LOG_LINES));
+        }
+    }
+
+    fn heed_guard(&mut self, events: &[Event], message: &mut Map<String, Value>) {
+        let of_guard = |event: &&Event| event.level != "info" && event.message.contains("guard");
+        let before = self.guard.len();
+        self.guard.extend(events.iter().filter(of_guard).cloned());
+        if self.guard.len() > before {
+            self.guard.drain(..self.guard.len().saturating_sub(GUARD_LINES));
+            message.insert("guard".to_owned(), json!(self.guard));
         }
     }
 
@@ -533,6 +551,48 @@ mod tests {
         let size = state.to_string().len();
         assert!(size < 160 << 10, "{size} bytes");
         assert!(hub.lock().replay.len() <= REPLAYED_MESSAGES);
+    }
+
+    #[test]
+    fn hosts_warnings_and_the_guard_are_told_and_kept_within_bounds() {
+        let (hub, id) = started();
+        assert!(whole(&hub, id)["health"].is_null() && whole(&hub, id)["tells_health"] == false, "the demo is local");
+        let host = |cpu| HostLoad {
+            host: "pve1".into(),
+            cpu_percent: Some(cpu),
+            memory_used_bytes: None,
+            memory_bytes: None,
+            io_pressure_percent: None,
+            io_wait_percent: None,
+        };
+        for cpu in [10.0, 20.0] {
+            let health = Health { at: Timestamp::now(), hosts: vec![host(cpu)], storage: None };
+            hub.beat(Beat { health: Some(health), warnings: Some(vec!["w1 was moved".into()]), ..Beat::default() });
+        }
+        let event = |level: &str, message: String| Event { at: Timestamp::now(), level: level.into(), message };
+        let guard = (0..9).map(|number| event("warning", format!("the guard cannot look {number}")));
+        let others = [event("info", "the guard can look again".into()), event("error", "no disk".into())];
+        hub.beat(Beat { events: guard.chain(others).collect(), ..Beat::default() });
+        hub.beat(Beat::default());
+        let state = whole(&hub, id);
+        assert_eq!(state["health"]["hosts"][0]["cpu_percent"], 20.0);
+        assert_eq!(state["warnings"], json!(["w1 was moved"]));
+        let guard: Vec<&str> =
+            state["guard"].as_array().unwrap().iter().filter_map(|event| event["message"].as_str()).collect();
+        assert_eq!(guard.len(), GUARD_LINES);
+        assert_eq!(guard[GUARD_LINES - 1], "the guard cannot look 8");
+    }
+
+    #[test]
+    fn the_figures_so_far_are_of_the_case_under_way() {
+        let (hub, id) = started();
+        let so_far = |ordinal| SoFar { ordinal, workers: 2, seconds: 5, ops: Ops::default() };
+        hub.beat(Beat { layout: Some(Vec::new()), so_far: Some(so_far(0)), ..Beat::default() });
+        hub.beat(Beat::default());
+        assert_eq!(hub.so_far(id), Some(so_far(0)));
+        assert_eq!(hub.so_far(Uuid::nil()), None);
+        hub.beat(Beat { layout: Some(Vec::new()), ..Beat::default() });
+        assert_eq!(hub.so_far(id), None, "the next case has none yet");
     }
 
     #[test]

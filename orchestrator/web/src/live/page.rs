@@ -40,6 +40,8 @@ struct LivePage {
     tells_health: bool,
     health: Option<HealthView>,
     warnings: Vec<String>,
+    /// What the guard said last.
+    guard: Vec<LogRow>,
     /// The whole state, for the script.
     island: String,
 }
@@ -96,7 +98,8 @@ pub(crate) async fn page(State(app): State<App>, frame: Frame, Path(id): Path<St
 }
 
 fn live_page(frame: Frame, id: Uuid, snapshot: Snapshot) -> LivePage {
-    let Snapshot { name, began, steps, progress, log, tells_health, health, warnings, end, stopping, json, .. } = snapshot;
+    let Snapshot { name, began, steps, progress, log, tells_health, health, warnings, guard, end, stopping, json, .. } =
+        snapshot;
     let (state, tone) = match &end {
         None => (progress.state.clone(), "busy"),
         Some(end) if end.state == "done" => (end.state.clone(), "good"),
@@ -121,6 +124,7 @@ fn live_page(frame: Frame, id: Uuid, snapshot: Snapshot) -> LivePage {
         tells_health,
         health: health.map(health_view),
         warnings,
+        guard: guard.into_iter().map(log_row).collect(),
         island: escape_island(&json),
     }
 }
