@@ -79,12 +79,12 @@ impl Workshop for Notes {
     }
 }
 
-fn begin(hub: &Hub) {
+pub(crate) fn begin(hub: &Hub) {
     let plan = plan::parse("demo", plan::DEMO_PLAN, &plan::Profiles::shipped()).unwrap();
     hub.begin(ID.parse().unwrap(), Timestamp::now(), &plan, &plan::schedule(&plan, plan::FillRate::assumed()));
 }
 
-fn beat(at: u32) -> Beat {
+pub(crate) fn beat(at: u32) -> Beat {
     let op = SecondOp { iops: 10.0, mib_per_s: 1.0, mean_us: 5.0, p50_us: 4.0, p99_us: 7.0, max_us: 8.0 };
     let disks = [("w1".to_owned(), vec![DiskBeat { count: 10, sum_ns: 50_000, max_ns: 8_000, errors: 0 }])];
     let second = Second { t: at, read: Some(op), write: None };
