@@ -172,12 +172,17 @@ async fn cases(
     let fills = fills(connection, run).await?;
     let rows: Vec<CaseRow> =
         sqlx::query_as(sql::EXPORT_CASES).bind(run.to_string()).bind(detail.case).fetch_all(&mut *connection).await?;
-    let mut cases = Vec::with_capacity(rows.len());
+    let mut read = Vec::with_capacity(rows.len());
     for row in rows {
         let fill = fills.get(&row.footprint_bytes).cloned();
         let outcome = row.outcome(connection, run_ended, detail).await?;
         let hosts = row.host_samples(connection, detail).await?;
-        cases.push(row.into_case(fill, outcome, hosts)?);
+        // Megabytes of figures: decoded away from the async tasks, while the next case is read.
+        read.push(tokio::task::spawn_blocking(move || row.into_case(fill, outcome, &hosts)));
+    }
+    let mut cases = Vec::with_capacity(read.len());
+    for case in read {
+        cases.push(case.await.map_err(|error| Fault::unreadable("a case", error))??);
     }
     Ok(cases)
 }
@@ -217,6 +222,23 @@ struct CaseRow {
     figures_json: Option<String>,
 }
 
+/// What a case was found to be.
+enum Outcome {
+    /// Just now.
+    Known(Box<CaseOutcome>),
+    /// When it ended: its figures are in its row, its seconds are these.
+    Stored(Series),
+}
+
+/// The cluster's seconds of a case that has ended, as they are stored.
+enum Series {
+    /// Left out.
+    None,
+    Packed(Vec<u8>),
+    /// As an earlier version kept them.
+    Rows(Vec<SecondRow>),
+}
+
 /// A case's result, stored or evaluated just now.
 struct CaseOutcome {
     state: String,
@@ -233,12 +255,12 @@ impl CaseRow {
         connection: &mut SqliteConnection,
         run_ended: bool,
         detail: Detail,
-    ) -> Result<CaseOutcome, Fault> {
-        let figures = from_json_opt(self.figures_json.as_deref(), "cases.figures_json")?;
-        match figures {
-            Some(figures) => self.stored(connection, figures, detail).await,
-            None if run_ended || detail.merge => self.evaluated(connection, run_ended).await,
-            None => Ok(self.not_yet()),
+    ) -> Result<Outcome, Fault> {
+        match self.figures_json {
+            Some(_) if detail.seconds => Ok(Outcome::Stored(read_series(connection, CaseId(self.id)).await?)),
+            Some(_) => Ok(Outcome::Stored(Series::None)),
+            None if run_ended || detail.merge => Ok(Outcome::Known(Box::new(self.evaluated(connection, run_ended).await?))),
+            None => Ok(Outcome::Known(Box::new(self.not_yet()))),
         }
     }
 
@@ -254,17 +276,9 @@ impl CaseRow {
         }
     }
 
-    async fn stored(
-        &self,
-        connection: &mut SqliteConnection,
-        figures: CaseFigures,
-        detail: Detail,
-    ) -> Result<CaseOutcome, Fault> {
-        let (precondition_seconds, seconds) = if detail.seconds {
-            cluster_seconds(connection, CaseId(self.id)).await?
-        } else {
-            (Vec::new(), Vec::new())
-        };
+    fn stored(&self, series: Series) -> Result<CaseOutcome, Fault> {
+        let figures = from_json(self.figures_json.as_deref().unwrap_or_default(), "cases.figures_json")?;
+        let (precondition_seconds, seconds) = series.decode()?;
         Ok(CaseOutcome {
             state: self.state.clone(),
             reason: self.reason.clone(),
@@ -289,16 +303,16 @@ impl CaseRow {
         })
     }
 
-    /// Those of a case that has a window; before its start there is no load that they could explain.
-    async fn host_samples(
-        &self,
-        connection: &mut SqliteConnection,
-        detail: Detail,
-    ) -> Result<Vec<HostSample>, Fault> {
-        let Some(t0) = time_opt(self.t0.as_deref(), "cases.t0")? else { return Ok(Vec::new()) };
+    /// All of a case in one text.
+    async fn host_samples(&self, connection: &mut SqliteConnection, detail: Detail) -> Result<String, Fault> {
         let statement = if detail.hosts { sql::EXPORT_HOST_SAMPLES } else { sql::EXPORT_STORAGE_SAMPLES };
-        let text: String = sqlx::query_scalar(statement).bind(self.id).fetch_one(connection).await?;
-        let samples: Vec<(Timestamp, Vec<HostLoad>, Option<StorageHealth>)> = from_json(&text, "host_samples")?;
+        Ok(sqlx::query_scalar(statement).bind(self.id).fetch_one(connection).await?)
+    }
+
+    /// Those of a case that has a window; before its start there is no load that they could explain.
+    fn hosts(&self, text: &str) -> Result<Vec<HostSample>, Fault> {
+        let Some(t0) = time_opt(self.t0.as_deref(), "cases.t0")? else { return Ok(Vec::new()) };
+        let samples: Vec<(Timestamp, Vec<HostLoad>, Option<StorageHealth>)> = from_json(text, "host_samples")?;
         let sample = |(at, hosts, storage): (Timestamp, Vec<HostLoad>, Option<StorageHealth>)| HostSample {
             t: at.duration_since(t0).as_secs_f64(),
             hosts,
@@ -307,7 +321,12 @@ impl CaseRow {
         Ok(samples.into_iter().map(sample).collect())
     }
 
-    fn into_case(self, fill: Option<Fill>, outcome: CaseOutcome, hosts: Vec<HostSample>) -> Result<Case, Fault> {
+    fn into_case(self, fill: Option<Fill>, outcome: Outcome, hosts: &str) -> Result<Case, Fault> {
+        let hosts = self.hosts(hosts)?;
+        let outcome = match outcome {
+            Outcome::Known(outcome) => *outcome,
+            Outcome::Stored(series) => self.stored(series)?,
+        };
         let workload = Workload::of(&self.workload_json)?;
         let options = Some(workload.options());
         let figures = outcome.figures;
@@ -407,19 +426,36 @@ pub(crate) async fn cluster_seconds(
     connection: &mut SqliteConnection,
     case: CaseId,
 ) -> Result<(Vec<Second>, Vec<Second>), Fault> {
+    read_series(connection, case).await?.decode()
+}
+
+async fn read_series(connection: &mut SqliteConnection, case: CaseId) -> Result<Series, Fault> {
     let packed: Option<Vec<u8>> =
         sqlx::query_scalar(sql::SELECT_SERIES).bind(case.0).fetch_optional(&mut *connection).await?;
-    if let Some(packed) = packed {
-        return series::decode(&packed);
-    }
-    // As an earlier version kept them.
-    let rows: Vec<SecondRow> = sqlx::query_as(sql::EXPORT_CLUSTER_SECONDS).bind(case.0).fetch_all(connection).await?;
-    let (mut precondition, mut sample) = (Vec::new(), Vec::new());
-    for row in rows {
-        match phase(&row.phase)? {
-            Phase::Precondition => precondition.push(row.second()),
-            Phase::Sample => sample.push(row.second()),
+    match packed {
+        Some(packed) => Ok(Series::Packed(packed)),
+        None => {
+            let rows = sqlx::query_as(sql::EXPORT_CLUSTER_SECONDS).bind(case.0);
+            Ok(Series::Rows(rows.fetch_all(connection).await?))
         }
     }
-    Ok((precondition, sample))
+}
+
+impl Series {
+    /// Preconditioning's seconds and the window's.
+    fn decode(self) -> Result<(Vec<Second>, Vec<Second>), Fault> {
+        let rows = match self {
+            Self::None => return Ok((Vec::new(), Vec::new())),
+            Self::Packed(packed) => return series::decode(&packed),
+            Self::Rows(rows) => rows,
+        };
+        let (mut precondition, mut sample) = (Vec::new(), Vec::new());
+        for row in rows {
+            match phase(&row.phase)? {
+                Phase::Precondition => precondition.push(row.second()),
+                Phase::Sample => sample.push(row.second()),
+            }
+        }
+        Ok((precondition, sample))
+    }
 }
