@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use analysis::export::{
     Case, Device, DiskSettings, Event, Export, FORMAT, Fill, Generator, GeneratorFinding, GeneratorUse, HostLoad,
-    HostSample, HotSpot, IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerHost, PerWorker, Rate, RegionRange, Run, Second,
-    SecondOp, Stall, SteadyState, StorageHealth, Unfinished, WorkerCount, WorkloadOptions,
+    HostSample, HotSpot, IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerHost, PerWorker, Rate, RegionRange, Run,
+    Second, SecondOp, Stall, SteadyState, StorageHealth, Unfinished, WorkerCount, WorkloadOptions,
 };
 use serde_json::{Value, json};
 
@@ -73,13 +73,7 @@ fn export() -> Export {
             generator: Some(GeneratorUse { thread_cpu: vec![0.95], io_wq_cpu: 0.0, steal: Some(0.0) }),
         }],
         per_disk: vec![per_disk(ops())],
-        per_host: vec![PerHost {
-            host: Some("pve1".into()),
-            placed: 1,
-            measured: 1,
-            window_seconds: 1.0,
-            ops: ops(),
-        }],
+        per_host: vec![PerHost { host: Some("pve1".into()), placed: 1, measured: 1, window_seconds: 1.0, ops: ops() }],
         hosts: vec![host_sample()],
         warnings: Vec::new(),
     };

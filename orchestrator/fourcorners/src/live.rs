@@ -61,7 +61,18 @@ async fn begin(store: &Store, hub: &Arc<Hub>, plan: &TestPlan, progress: &Progre
     hub.begin(run.0, began, plan, &plan::schedule(plan, FillRate::assumed()));
     let asked =
         plan.workloads.iter().map(|workload| (workload.read_percent > 0, workload.read_percent < 100)).collect();
-    Some(Feeder { store: store.clone(), hub: Arc::clone(hub), run, began, asked, event: 0, case: None, so_far: Merging::default(), sampled: None, warnings: Vec::new() })
+    Some(Feeder {
+        store: store.clone(),
+        hub: Arc::clone(hub),
+        run,
+        began,
+        asked,
+        event: 0,
+        case: None,
+        so_far: Merging::default(),
+        sampled: None,
+        warnings: Vec::new(),
+    })
 }
 
 /// Where the reading of a run has got to.

@@ -43,7 +43,8 @@ fn the_footprint_holds_what_the_workloads_need_and_is_never_larger_than_the_plan
     assert_eq!(regions(&yaml("[1GiB, 1TiB, 2TiB]", "4k-random-read")), [16, 32]);
     assert_eq!(regions(&yaml("[8MiB, 12MiB]", "4k-random-read")), [2, 3], "the plan's own are smaller");
     assert_eq!(regions(&yaml("[1TiB]", "4k-random-read")), [16]);
-    let streams = "{name: s, block: 4MiB, pattern: sequential, streams: 16, read_percent: 100, outstanding_per_disk: 16}";
+    let streams =
+        "{name: s, block: 4MiB, pattern: sequential, streams: 16, read_percent: 100, outstanding_per_disk: 16}";
     assert_eq!(regions(&yaml("[1TiB]", streams)), [64], "each of 16 streams holds a block of 4 MiB");
     assert_eq!(regions(&yaml("[288MiB]", streams)), [64], "not the plan's 72 MiB");
 }

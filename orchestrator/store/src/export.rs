@@ -259,7 +259,9 @@ impl CaseRow {
         match self.figures_json {
             Some(_) if detail.seconds => Ok(Outcome::Stored(read_series(connection, CaseId(self.id)).await?)),
             Some(_) => Ok(Outcome::Stored(Series::None)),
-            None if run_ended || detail.merge => Ok(Outcome::Known(Box::new(self.evaluated(connection, run_ended).await?))),
+            None if run_ended || detail.merge => {
+                Ok(Outcome::Known(Box::new(self.evaluated(connection, run_ended).await?)))
+            }
             None => Ok(Outcome::Known(Box::new(self.not_yet()))),
         }
     }

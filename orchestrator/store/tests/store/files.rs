@@ -124,8 +124,12 @@ async fn seconds_that_an_earlier_version_kept_as_rows_are_read() {
     bench.store.finish_case(case, &result).await.unwrap();
     let file = bench.dir.path().join(DATABASE_FILE);
     execute(&file, "DELETE FROM case_series").await;
-    execute(&file, "INSERT INTO cluster_seconds (case_id, phase, second, read_iops, read_mib_per_s, read_mean_us, read_p50_us, \
-        read_p99_us, read_max_us) VALUES (1, 'sample', 3, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5)").await;
+    execute(
+        &file,
+        "INSERT INTO cluster_seconds (case_id, phase, second, read_iops, read_mib_per_s, read_mean_us, read_p50_us, \
+        read_p99_us, read_max_us) VALUES (1, 'sample', 3, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5)",
+    )
+    .await;
     let (precondition, sample) = bench.store.cluster_seconds(case).await.unwrap();
     assert!(precondition.is_empty());
     assert_eq!((sample.len(), sample[0].t, &sample[0].write), (1, 3, &None));

@@ -70,7 +70,8 @@ impl Client {
 
     /// Where a browser finds an asset.
     pub(crate) async fn asset(&self, name: &str) -> String {
-        let request = request(Method::GET, "/compare").header(header::COOKIE, &self.cookie).body(Body::empty()).unwrap();
+        let request =
+            request(Method::GET, "/compare").header(header::COOKIE, &self.cookie).body(Body::empty()).unwrap();
         let answer = self.router.clone().oneshot(request).await.unwrap();
         let page = to_bytes(answer.into_body(), MOST_BYTES).await.unwrap();
         let page = String::from_utf8_lossy(&page);

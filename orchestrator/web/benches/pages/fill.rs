@@ -70,7 +70,8 @@ fn shape() -> Shape {
 }
 
 async fn new_run(store: &Store, plan: &TestPlan, yaml: &str, measured: &Export) -> RunId {
-    let environment = json!({ "host": "poc", "kernel": "6.18", "place": { "provider": "local", "isolation": "process" } });
+    let environment =
+        json!({ "host": "poc", "kernel": "6.18", "place": { "provider": "local", "isolation": "process" } });
     let run = NewRun { plan, plan_yaml: yaml, environment: &environment, seed: 7 };
     let run = store.create_run(&run).await.unwrap();
     for number in 1..=plan.workers.count {
@@ -106,7 +107,8 @@ async fn start_case(store: &Store, run: RunId, plan: &TestPlan, (ordinal, case):
         let of_worker = case.per_disk.iter().filter(|disk| disk.worker == worker);
         of_worker.map(|disk| disk.disk.clone()).collect()
     };
-    let workers = case.per_worker.iter().map(|one| CaseWorker { worker: one.worker.clone(), disks: disks(&one.worker) });
+    let workers =
+        case.per_worker.iter().map(|one| CaseWorker { worker: one.worker.clone(), disks: disks(&one.worker) });
     let new = NewCase {
         ordinal,
         footprint,
@@ -168,13 +170,17 @@ async fn run_that_goes_on(store: &Store, hub: &Hub, plan: &TestPlan, measured: &
         if !last {
             store.finish_case(id, &result(case)).await.unwrap();
         }
-        let layout = case.per_worker.iter().map(|one| (one.worker.clone(), (0..DISKS).map(|disk| format!("d{disk}")).collect()));
+        let layout =
+            case.per_worker.iter().map(|one| (one.worker.clone(), (0..DISKS).map(|disk| format!("d{disk}")).collect()));
         hub.beat(Beat { layout: Some(layout.collect()), ..Beat::default() });
         for second in case.precondition_seconds.iter().chain(&case.seconds) {
             hub.beat(beat(at, ordinal, second));
             at += 1;
         }
-        hub.beat(Beat { so_far: Some(SoFar { ordinal, workers: WORKERS, seconds: SAMPLE, ops: case.ops.clone() }), ..Beat::default() });
+        hub.beat(Beat {
+            so_far: Some(SoFar { ordinal, workers: WORKERS, seconds: SAMPLE, ops: case.ops.clone() }),
+            ..Beat::default()
+        });
     }
     let event = |number: u32| Event { at: Timestamp::now(), level: "info".into(), message: format!("event {number}") };
     hub.beat(Beat { events: (0..500).map(event).collect(), ..Beat::default() });
@@ -238,7 +244,8 @@ async fn rows_of_seconds(store: &Store) {
         INSERT INTO host_samples (case_id, at, hosts_json, storage_json) SELECT c.id, \
         strftime('%Y-%m-%dT%H:%M:%S.000000Z', c.started, (s.n * ?2) || ' seconds'), ?3, ?4 \
         FROM cases AS c JOIN s WHERE c.sample_seconds = 3520";
-    let samples = sqlx::query(samples).bind((PRECONDITION + SAMPLE) / HOSTS_EVERY_SECONDS - 1).bind(HOSTS_EVERY_SECONDS);
+    let samples =
+        sqlx::query(samples).bind((PRECONDITION + SAMPLE) / HOSTS_EVERY_SECONDS - 1).bind(HOSTS_EVERY_SECONDS);
     samples.bind(hosts).bind(storage).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
 }

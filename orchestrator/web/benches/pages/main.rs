@@ -94,7 +94,8 @@ async fn paths(filled: &Filled, middle: &str, client: &Client) -> Vec<String> {
         };
         match route.path.as_str() {
             "/" => {
-                let filters = ["/?text=case&state=complete".to_owned(), format!("/?before={middle}"), "/?text=nowhere".into()];
+                let filters =
+                    ["/?text=case&state=complete".to_owned(), format!("/?before={middle}"), "/?text=nowhere".into()];
                 all.extend(std::iter::once("/".to_owned()).chain(filters));
             }
             "/assets/{hash}/{name}" => all.push(client.asset("report.js").await),

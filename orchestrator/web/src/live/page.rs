@@ -98,8 +98,9 @@ pub(crate) async fn page(State(app): State<App>, frame: Frame, Path(id): Path<St
 }
 
 fn live_page(frame: Frame, id: Uuid, snapshot: Snapshot) -> LivePage {
-    let Snapshot { name, began, steps, progress, log, tells_health, health, warnings, guard, end, stopping, json, .. } =
-        snapshot;
+    let Snapshot {
+        name, began, steps, progress, log, tells_health, health, warnings, guard, end, stopping, json, ..
+    } = snapshot;
     let (state, tone) = match &end {
         None => (progress.state.clone(), "busy"),
         Some(end) if end.state == "done" => (end.state.clone(), "good"),

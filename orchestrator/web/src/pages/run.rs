@@ -13,10 +13,10 @@ use uuid::Uuid;
 
 use super::conclude;
 use crate::app::App;
+use crate::export::{write_csv, write_json};
 use crate::format::Time;
 use crate::frame::{Flash, Frame, html, onward};
 use crate::problem::Problem;
-use crate::export::{write_csv, write_json};
 use crate::report::{ReportView, Tables, verdict, write_report};
 use crate::source::RunSummary;
 use crate::streamed::streamed;

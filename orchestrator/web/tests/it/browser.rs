@@ -167,7 +167,8 @@ async fn a_live_page_does_not_grow_with_its_run() {
         browser.shows(&newest).await;
         // The page is drawn after its events are.
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let script = "return [document.getElementsByTagName('*').length, document.querySelectorAll('[data-log] li').length];";
+        let script =
+            "return [document.getElementsByTagName('*').length, document.querySelectorAll('[data-log] li').length];";
         let counted = browser.driver.execute(script, Vec::new()).await.unwrap().json().clone();
         (counted[0].as_i64().unwrap(), counted[1].as_i64().unwrap())
     };

@@ -14,9 +14,7 @@ use plan::TestPlan;
 use serde_json::Value;
 use tower::ServiceExt as _;
 use uuid::Uuid;
-use web::{
-    Answer, Beat, CaseSecond, DiskBeat, Finding, Health, Hub, LiveEnd, LiveProgress, StartError, Workshop,
-};
+use web::{Answer, Beat, CaseSecond, DiskBeat, Finding, Health, Hub, LiveEnd, LiveProgress, StartError, Workshop};
 
 use crate::client::{Client, Interface};
 use crate::router::ID;
@@ -302,7 +300,16 @@ async fn the_live_page_tells_hosts_storage_and_the_guard_where_the_place_does() 
     notes.hub.beat(Beat { health: Some(health), events: vec![event], warnings, ..Beat::default() });
     let page = viewer.get(&live).await.body;
     let shown = page.split("<section aria-labelledby=\"health\"").nth(1).unwrap().split("</section>").next().unwrap();
-    for part in ["&#60;i&#62;pve1", "41.3", "3 GiB of 8 GiB", "HEALTH_WARN", "OSD_DOWN", "12.50 % displaced", "no route", "moved to pve2"] {
+    for part in [
+        "&#60;i&#62;pve1",
+        "41.3",
+        "3 GiB of 8 GiB",
+        "HEALTH_WARN",
+        "OSD_DOWN",
+        "12.50 % displaced",
+        "no route",
+        "moved to pve2",
+    ] {
         assert!(shown.contains(part), "{part} is not in {shown}");
     }
 }

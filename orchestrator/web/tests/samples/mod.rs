@@ -3,8 +3,8 @@
 
 use analysis::export::{
     Case, Device, DiskSettings, Event, Export, FORMAT, Fill, Generator, GeneratorFinding, GeneratorUse, HostLoad,
-    HostSample, HotSpot, IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerHost, PerWorker, Rate, RegionRange, Run, Second,
-    SecondOp, Stall, SteadyState, StorageHealth, Unfinished, WorkerCount, WorkloadOptions,
+    HostSample, HotSpot, IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerHost, PerWorker, Rate, RegionRange, Run,
+    Second, SecondOp, Stall, SteadyState, StorageHealth, Unfinished, WorkerCount, WorkloadOptions,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;

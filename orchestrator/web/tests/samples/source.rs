@@ -34,11 +34,13 @@ impl RunSource for Runs {
     }
 
     fn load_export(&self, id: Uuid) -> Answer<'_, Option<Export>> {
-        Box::pin(async move { Ok(self.find(id, |(export, note)| {
-            let mut export = export.clone();
-            note.clone_into(&mut export.run.note);
-            export
-        })) })
+        Box::pin(async move {
+            Ok(self.find(id, |(export, note)| {
+                let mut export = export.clone();
+                note.clone_into(&mut export.run.note);
+                export
+            }))
+        })
     }
 
     fn summary(&self, id: Uuid) -> Answer<'_, Option<RunSummary>> {
