@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use analysis::export::{Event, Export};
-use web::Progress;
+use web::{Progress, RunSource as _};
 
 use crate::driver::Browser;
 use crate::listener::Served;
@@ -177,6 +177,28 @@ async fn a_live_page_does_not_grow_with_its_run() {
     assert_eq!((lines, later_lines), (200, 200));
     // Axes have other ticks as time goes on.
     assert!((later - elements).abs() < 100, "{elements} elements, then {later}");
+    browser.end().await;
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_is_printed_within_its_paper_and_without_buttons() {
+    let mut export = samples::incomplete();
+    (export.run.id, export.run.rehearsal) = (ID.to_owned(), true);
+    let runs = Runs::new(vec![export], None);
+    runs.set_note(ID.parse().unwrap(), "Node 3 had a failed disk.\nIt was replaced at noon.").await.unwrap();
+    let served = Served::start(runs, None).await;
+    let Some(browser) = Browser::start(&format!("http://{}", served.address)).await else { return served.stop().await };
+    browser.goto(&served.app.enter_link().unwrap()).await;
+    browser.goto(&format!("/runs/{ID}")).await;
+    browser.find("html[data-charts]").await;
+    browser.shoot_print("report-print").await;
+    let text = browser.text().await;
+    assert!(text.contains("It was replaced at noon."), "{text}");
+    browser.goto(&format!("/runs/{ID}/cases/7")).await;
+    browser.find("html[data-charts]").await;
+    browser.shows("pve2").await;
+    browser.shoot("case").await;
     browser.end().await;
     served.stop().await;
 }
