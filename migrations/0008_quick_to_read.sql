@@ -5,7 +5,7 @@ ALTER TABLE runs ADD COLUMN planned_cases INTEGER; -- footprints × workloads; n
 UPDATE runs SET planned_cases = json_array_length(plan_json, '$.footprints') * json_array_length(plan_json, '$.workloads');
 
 -- All that a list shows of runs: apart from their plans and environments, which are large.
-CREATE INDEX runs_listed ON runs (id, name, state, complete, rehearsal, reason, started, finished, note, planned_cases)
+CREATE INDEX runs_listed ON runs (id, name, state, complete, rehearsal, reason, started, finished, note, planned_cases, deleted)
     WHERE deleted IS NULL;
 CREATE INDEX cases_by_state ON cases (run_id, state);
 

@@ -225,6 +225,7 @@ async fn a_plan_is_rehearsed_and_a_rehearsal_is_told_from_a_result_everywhere() 
         let body = viewer.get(&format!("/runs/{ID}{page}")).await.body;
         assert!(body.contains("rehearsal, no result"), "{page}");
     }
+    assert!(viewer.get(&format!("/compare?run={ID}")).await.body.contains("a rehearsal: no result"));
     let csv = viewer.get(&format!("/runs/{ID}/export.csv")).await.body;
     assert!(csv.lines().skip(1).all(|line| line.ends_with(",true")), "{csv}");
 }
