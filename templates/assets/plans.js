@@ -77,6 +77,11 @@
     }
   }
 
+  function startable() {
+    const barred = verdict.querySelector("[data-line], .blocker") !== null;
+    for (const button of form.querySelectorAll("[data-start]")) button.disabled = barred;
+  }
+
   const body = (more) => new URLSearchParams([["csrf", form.elements.csrf.value], ...more]);
   let asked = 0;
   let timer = 0;
@@ -95,8 +100,7 @@
       fields();
       times();
       form.dataset.checked = String(mine);
-      const start = form.querySelector("[data-start]");
-      if (start) start.disabled = verdict.querySelector("[data-line], .blocker") !== null;
+      startable();
     } catch (error) {
       if (mine !== asked) return;
       verdict.textContent = `Not checked: ${error.message}.`;
@@ -169,6 +173,5 @@
   });
   number();
   mark();
-  const start = form.querySelector("[data-start]");
-  if (start) start.disabled = verdict.querySelector("[data-line], .blocker") !== null;
+  startable();
 })();

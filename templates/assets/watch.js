@@ -63,6 +63,9 @@
       else buckets.splice(place, 0, bucket);
     }
     if (message.heat !== undefined) state.heat = message.heat;
+    if (message.health) state.health = message.health;
+    if (message.warnings) state.warnings = message.warnings;
+    if (message.guard) state.guard = message.guard;
     if (message.events) {
       state.log.push(...message.events);
       state.log.splice(0, Math.max(0, state.log.length - LOG_LINES));
@@ -93,6 +96,7 @@
     drawNow();
     drawPlot();
     drawHeat();
+    drawHealth();
     page.dataset.seconds = String(state.recent.length);
   }
 
@@ -325,6 +329,45 @@
     put("heat-note", all.length ? `The last ${heat.seconds} s of the case. Median ${unit}. ${verdict}` : `No I/O in the last ${heat.seconds} s.`);
   }
 
+  // Hosts and storage: rows are built anew, a few every ten seconds.
+  let healthShown = "";
+
+  function drawHealth() {
+    const { health, warnings, guard } = state;
+    const shape = JSON.stringify([health, warnings, guard]);
+    if (shape === healthShown) return;
+    healthShown = shape;
+    page.querySelector('[data-live="warnings"]').hidden = warnings.length === 0;
+    page.querySelector("[data-warnings]").replaceChildren(...warnings.map((words) => Object.assign(document.createElement("li"), { textContent: words })));
+    const said = page.querySelector("[data-guard]");
+    said.hidden = guard.length === 0;
+    said.replaceChildren(...guard.map(line));
+    const tables = page.querySelector('[data-live="health-tables"]');
+    if (!health || !tables) return;
+    tables.hidden = false;
+    put("health-note", `As of ${localTime(new Date(health.at))}.`);
+    const percent = (value) => (value === null ? "–" : value.toFixed(1));
+    const rows = health.hosts.map((load) => {
+      const row = document.createElement("tr");
+      const name = Object.assign(document.createElement("th"), { scope: "row", textContent: load.host });
+      const used = load.memory_used_bytes === null ? "–" : load.memory_bytes === null ? size(load.memory_used_bytes) : `${size(load.memory_used_bytes)} of ${size(load.memory_bytes)}`;
+      const cells = [percent(load.cpu_percent), used, percent(load.io_pressure_percent), percent(load.io_wait_percent)];
+      row.append(name, ...cells.map((words) => Object.assign(document.createElement("td"), { className: "num", textContent: words })));
+      return row;
+    });
+    page.querySelector("[data-hosts]").replaceChildren(...rows);
+    const { storage } = health;
+    const line = page.querySelector("[data-storage]");
+    if (!storage) {
+      line.textContent = "No storage cluster tells its health.";
+      return;
+    }
+    const rest = storage.status === "HEALTH_OK" && storage.recovery_bytes_per_second === 0 && storage.displaced_percent === 0 && storage.scrubbing === 0;
+    const pill = Object.assign(document.createElement("span"), { className: `pill ${rest ? "good" : "warn"}`, textContent: storage.status });
+    const checks = storage.checks.length ? `${storage.checks.join(", ")}; ` : "";
+    line.replaceChildren(pill, ` ${checks}recovery ${size(storage.recovery_bytes_per_second)} a second, ${storage.displaced_percent.toFixed(2)} % displaced, ${number(storage.scrubbing)} placement groups scrubbing`);
+  }
+
   const log = page.querySelector("[data-log]");
 
   function line(event) {
@@ -346,21 +389,29 @@
     page.querySelector('[data-live="no-events"]').hidden = log.children.length > 0;
   }
 
-  // The feed. A browser reconnects by itself after a broken connection, but not after an answer that is none.
+  // The feed. A browser reconnects by itself after a broken connection, but not after an answer that is none. It keeps six connections
+  // to a server at most, whatever the tabs: one that nobody looks at gives its own back and takes up the feed where it left it.
   let source = null;
   let wait = 1000;
   let retry = 0;
   const note = (words, bad) => put("note", words).classList.toggle("bad", Boolean(bad));
 
-  function close() {
+  function disconnect() {
     clearTimeout(retry);
     if (source) source.close();
     source = null;
+  }
+
+  function close() {
+    disconnect();
     note("The run has ended; this page shows its last state.");
   }
 
   function open() {
+    disconnect();
+    if (document.hidden || state.end) return;
     source = new EventSource(`${page.dataset.watch}?after=${encodeURIComponent(lastId)}`);
+    page.dataset.feed = "open";
     source.addEventListener("open", () => {
       wait = 1000;
       note("Live: a new second about every second.");
@@ -388,11 +439,22 @@
     });
   }
 
+  function looked() {
+    if (state.end) return changed();
+    if (document.hidden) {
+      disconnect();
+      page.dataset.feed = "paused";
+      return undefined;
+    }
+    if (!source) open();
+    return changed();
+  }
+
   whole(JSON.parse(document.getElementById("watch-state").textContent));
   if (state.end) close();
   else open();
   for (const input of page.querySelectorAll('input[type="radio"]')) input.addEventListener("change", changed);
-  document.addEventListener("visibilitychange", changed);
+  document.addEventListener("visibilitychange", looked);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
   addEventListener("resize", changed);
   addEventListener("pagehide", () => source && source.close());

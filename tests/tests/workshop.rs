@@ -6,7 +6,8 @@ mod browser;
 use std::time::Duration;
 
 use browser::{Browser, Driver, until};
-use end_to_end::Site;
+use end_to_end::{Site, wait_for};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const PASSWORD: &str = "correct horse battery staple";
@@ -236,6 +237,109 @@ async fn start_named(admin: &Browser) -> String {
     admin.click("[data-start]").await;
     until("the live page", || async { admin.path().await.ends_with("/live") }).await;
     admin.path().await.trim_start_matches("/runs/").trim_end_matches("/live").to_owned()
+}
+
+/// The canary and the plan at its smallest, told from a result wherever it is shown.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_rehearsed_from_the_browser() {
+    let Some(driver) = Driver::start() else { return };
+    let site = Site::new();
+    let server = browser::Server::start(&site);
+    let admin = driver.open(&server.origin).await;
+    set_up(&admin, &server).await;
+    admin.go("/new").await;
+    admin.write("#yaml", PLAN).await;
+    until("the plan is valid", || async { admin.text("[data-verdict] .verdict").await.contains("valid") }).await;
+    admin.click("button[value=rehearse]").await;
+    until("the live page", || async { admin.path().await.ends_with("/live") }).await;
+    let run = admin.path().await.trim_start_matches("/runs/").trim_end_matches("/live").to_owned();
+    until("the rehearsal's end", || async { admin.shown("[data-live=end]").await }).await;
+    assert_eq!(admin.text("[data-live=end-state]").await.to_lowercase(), "done", "{}", admin.text("main").await);
+    assert!(admin.text("[data-health]").await.contains("Not available"));
+    assert!(admin.text("[data-warnings]").await.contains("Its figures are no result"));
+    admin.shoot("live-rehearsal").await;
+    admin.go(&format!("/runs/{run}")).await;
+    assert!(admin.text(".banner.rehearsal").await.to_lowercase().contains("no result"));
+    assert!(admin.text("main").await.contains("enrolled as"), "the canary's report is an event");
+    admin.go("/").await;
+    assert_eq!(admin.text(".pill.rehearsal").await, "rehearsal");
+    admin.shoot("runs-rehearsal").await;
+
+    let export = site.export();
+    let (told, cases) = (&export["run"], export["cases"].as_array().unwrap());
+    assert_eq!((&told["rehearsal"], &told["name"]), (&json!(true), &json!("Rehearsal of Watched <b>run</b>")));
+    assert_eq!((cases.len(), &told["complete"]), (4, &json!(true)), "two footprints, two workloads");
+    assert!(cases.iter().all(|case| case["window_seconds"] == 3.0), "seconds a case");
+    assert_eq!(cases[0]["region_bytes"], 16 << 20);
+    assert!(site.disk_files().is_empty(), "disks are removed: {:?}", site.disk_files());
+    admin.quit().await;
+}
+
+/// A browser has six connections to a server: more tabs than that follow a run, and none of them starves.
+#[tokio::test(flavor = "multi_thread")]
+async fn more_tabs_than_a_browser_has_connections_follow_a_run() {
+    let Some(driver) = Driver::start() else { return };
+    let site = Site::new();
+    let server = browser::Server::start(&site);
+    let admin = driver.open(&server.origin).await;
+    set_up(&admin, &server).await;
+    admin.go("/new").await;
+    admin.write("#yaml", PLAN).await;
+    until("the plan is valid", || async { admin.text("[data-verdict] .verdict").await.contains("valid") }).await;
+    let run = start_named(&admin).await;
+    let live = format!("/runs/{run}/live");
+    let mut tabs = Vec::new();
+    for _ in 0..8 {
+        tabs.push(admin.tab(&live).await);
+    }
+    until("the last of eight tabs follows", || async { admin.seconds().await > 2 }).await;
+    let seconds = admin.seconds().await;
+    until("and goes on", || async { admin.seconds().await > seconds + 2 }).await;
+    admin.front(&tabs[0]).await;
+    until("the first goes on where it was", || async { admin.seconds().await > seconds + 3 }).await;
+    assert_eq!(admin.attribute("[data-watch]", "data-feed").await.as_deref(), Some("open"));
+    admin.tab("/profiles").await;
+    assert_eq!(admin.text("h1").await, "Workload profiles");
+    admin.go(&live).await;
+    stop(&admin, &run).await;
+    admin.quit().await;
+}
+
+/// A run whose orchestrator was killed, and whose place could not be reached when the next one started.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_run_left_is_torn_down_from_its_report() {
+    let Some(driver) = Driver::start() else { return };
+    let site = Site::new();
+    let running = site.start(PLAN);
+    site.wait_for_state("sampling");
+    running.signal(Signal::KILL);
+    drop(running);
+    wait_for("the workers end with their orchestrator", || site.workers().is_empty().then_some(()));
+    let (disks, away) = (site.data_dir().join("disks"), site.data_dir().join("away"));
+    std::fs::rename(&disks, &away).unwrap();
+    std::fs::write(&disks, "in the way").unwrap();
+    let server = browser::Server::start(&site);
+    let admin = driver.open(&server.origin).await;
+    set_up(&admin, &server).await;
+    assert_eq!(site.state().as_deref(), Some("failed"));
+    admin.click("tbody th a").await;
+    until("what is left is shown", || async { admin.text("main").await.to_lowercase().contains("6 left behind") })
+        .await;
+    admin.shoot("report-left").await;
+
+    admin.click(".left-behind a.button").await;
+    until("the question", || async { admin.text("h1").await.contains("Tear down what") }).await;
+    admin.shoot("tear-down").await;
+    admin.click("button.danger").await;
+    until("the refusal", || async { admin.text(".flash").await.contains("Not all of it could be removed") }).await;
+    std::fs::remove_file(&disks).unwrap();
+    std::fs::rename(&away, &disks).unwrap();
+    assert_eq!(site.disk_files().len(), 6);
+    admin.click(".left-behind a.button").await;
+    admin.click("button.danger").await;
+    until("all is gone", || async { admin.text(".flash").await.contains("is gone") }).await;
+    assert_eq!((admin.count(".left-behind").await, site.disk_files()), (0, vec![]));
+    admin.quit().await;
 }
 
 /// What the browser's tools answer is looked at, not trusted.

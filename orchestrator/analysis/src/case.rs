@@ -55,6 +55,8 @@ pub struct WorkerInput {
     pub failure: Option<String>,
     /// What its engine reported when it prepared.
     pub engine: Option<EngineReport>,
+    /// Host that it was put on; none where the place has one host.
+    pub host: Option<String>,
     /// The samples that are stored.
     pub seconds: Vec<SecondMark>,
 }
@@ -200,6 +202,31 @@ pub struct CaseFigures {
     pub per_worker: Vec<export::PerWorker>,
     /// Each data disk.
     pub per_disk: Vec<export::PerDisk>,
+    /// Each host, by name.
+    #[serde(default)]
+    pub per_host: Vec<export::PerHost>,
     /// Verdict on preconditioning.
     pub steady_state: Option<export::SteadyState>,
+}
+
+impl CaseFigures {
+    /// Of a case of which nothing is known yet.
+    #[must_use]
+    pub fn none(expected_workers: u32) -> Self {
+        Self {
+            workers: export::WorkerCount { expected: expected_workers, measured: 0 },
+            window_seconds: 0.0,
+            start_skew_us: None,
+            clock_drift_us: None,
+            unfinished: export::Unfinished::default(),
+            ops: export::Ops::default(),
+            service: None,
+            pacing: None,
+            generator: None,
+            per_worker: Vec::new(),
+            per_disk: Vec::new(),
+            per_host: Vec::new(),
+            steady_state: None,
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use worker_protocol::Phase;
 
 use crate::case::{CaseFigures, CaseInput, CaseResult, CaseState, Ending, WorkerInput, WorkerSecond};
-use crate::export::{Ops, PerDisk, PerWorker, Second, Unfinished, WorkerCount};
+use crate::export::{Ops, PerDisk, PerHost, PerWorker, Second, Unfinished, WorkerCount};
 use crate::totals::{Part, ReadWrite, micros};
 use crate::worker::WorkerView;
 use crate::{clock, generator, open_loop, steady, warnings};
@@ -152,6 +152,7 @@ impl Evaluation {
                 generator: generator::verdict(&self.input.workers),
                 per_worker,
                 per_disk,
+                per_host: self.hosts(),
                 steady_state: (state != CaseState::Running)
                     .then(|| steady::evaluate(self.input.precondition_seconds, &self.precondition_seconds)),
             },
@@ -184,6 +185,29 @@ impl Evaluation {
             }
         }
         (per_worker, per_disk)
+    }
+
+    /// What each host's workers did. A worker whose figures do not cover the window is counted and not added: seconds of another length
+    /// add up to nothing.
+    fn hosts(&self) -> Vec<PerHost> {
+        let mut hosts: BTreeMap<Option<&str>, (u32, u32, ReadWrite)> = BTreeMap::new();
+        for (input, view) in self.input.workers.iter().zip(&self.views) {
+            let (placed, measured, merged) = hosts.entry(input.host.as_deref()).or_default();
+            *placed += 1;
+            if let Some(disks) = view.disks.as_ref().filter(|_| view.covers_window()) {
+                *measured += 1;
+                merged.merge(&disks.merged);
+            }
+        }
+        let window_seconds = f64::from(self.input.sample_seconds);
+        let host = |(host, (placed, measured, merged)): (Option<&str>, (u32, u32, ReadWrite))| PerHost {
+            host: host.map(str::to_owned),
+            placed,
+            measured,
+            window_seconds,
+            ops: merged.figures(window_seconds),
+        };
+        hosts.into_iter().map(host).collect()
     }
 
     fn per_worker(

@@ -36,6 +36,12 @@ pub struct Run {
     pub started: Timestamp,
     /// When it ended; none while it goes on.
     pub finished: Option<Timestamp>,
+    /// Its plan was tried at its smallest: what was measured is no result.
+    #[serde(default)]
+    pub rehearsal: bool,
+    /// What the engineer says of it; empty where that is nothing.
+    #[serde(default)]
+    pub note: String,
     /// The plan as validated (serialised `plan::TestPlan`).
     pub plan: serde_json::Value,
     /// The plan as written.
@@ -125,6 +131,9 @@ pub struct Case {
     pub per_worker: Vec<PerWorker>,
     /// Each data disk.
     pub per_disk: Vec<PerDisk>,
+    /// Each host that workers were put on; empty in what was written before it was added.
+    #[serde(default)]
+    pub per_host: Vec<PerHost>,
     /// Hosts and storage during the case, about every 10 s; none where the place cannot tell.
     #[serde(default)]
     pub hosts: Vec<HostSample>,
@@ -474,6 +483,21 @@ pub struct PerWorker {
     /// What its load generator used; null where it did not report its end.
     #[serde(default)]
     pub generator: Option<GeneratorUse>,
+}
+
+/// The figures of the workers on one host, from their disks' merged histograms.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PerHost {
+    /// Name of the host; null where the place has one host.
+    pub host: Option<String>,
+    /// Workers of the case that were put on it.
+    pub placed: u32,
+    /// Of those, the ones that the figures contain: each covers the whole window.
+    pub measured: u32,
+    /// Seconds that the figures cover.
+    pub window_seconds: f64,
+    /// Their figures together.
+    pub ops: Ops,
 }
 
 /// One data disk's figures.

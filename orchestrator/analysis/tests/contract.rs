@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use analysis::export::{
     Case, Device, DiskSettings, Event, Export, FORMAT, Fill, Generator, GeneratorFinding, GeneratorUse, HostLoad,
-    HostSample, HotSpot, IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerWorker, Rate, RegionRange, Run, Second,
-    SecondOp, Stall, SteadyState, StorageHealth, Unfinished, WorkerCount, WorkloadOptions,
+    HostSample, HotSpot, IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerHost, PerWorker, Rate, RegionRange, Run,
+    Second, SecondOp, Stall, SteadyState, StorageHealth, Unfinished, WorkerCount, WorkloadOptions,
 };
 use serde_json::{Value, json};
 
@@ -73,6 +73,7 @@ fn export() -> Export {
             generator: Some(GeneratorUse { thread_cpu: vec![0.95], io_wq_cpu: 0.0, steal: Some(0.0) }),
         }],
         per_disk: vec![per_disk(ops())],
+        per_host: vec![PerHost { host: Some("pve1".into()), placed: 1, measured: 1, window_seconds: 1.0, ops: ops() }],
         hosts: vec![host_sample()],
         warnings: Vec::new(),
     };
@@ -84,6 +85,8 @@ fn export() -> Export {
         reason: None,
         started: time,
         finished: None,
+        rehearsal: false,
+        note: "a <note>".into(),
         plan: json!({}),
         plan_yaml: String::new(),
         environment: json!({}),
@@ -202,7 +205,7 @@ fn the_shape_is_the_contracts() {
 fn fields_may_be_added() {
     let mut value = serde_json::to_value(export()).unwrap();
     let case = value["cases"][0].as_object_mut().unwrap();
-    for added in ["steady_state", "options", "service", "pacing", "generator", "hosts"] {
+    for added in ["steady_state", "options", "service", "pacing", "generator", "hosts", "per_host"] {
         case.remove(added).unwrap();
     }
     case.insert("of_a_later_program".into(), json!(1));
@@ -210,7 +213,11 @@ fn fields_may_be_added() {
         let first = ["worker", "disk", "window_seconds", "ops"];
         case[part][0].as_object_mut().unwrap().retain(|name, _| first.contains(&name.as_str()));
     }
+    for added in ["rehearsal", "note"] {
+        value["run"].as_object_mut().unwrap().remove(added).unwrap();
+    }
     let read: Export = serde_json::from_value(value).unwrap();
+    assert_eq!((read.run.rehearsal, read.run.note.as_str(), read.cases[0].per_host.len()), (false, "", 0));
     assert_eq!((&read.cases[0].steady_state, &read.cases[0].options), (&None, &None));
     assert_eq!((read.cases[0].per_disk[0].flushes, &read.cases[0].per_disk[0].settings), (0, &None));
 }

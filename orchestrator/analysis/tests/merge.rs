@@ -52,6 +52,31 @@ fn check(op: &Op, mut latencies: Vec<u64>) {
 }
 
 #[test]
+fn a_hosts_percentiles_are_those_of_the_ios_of_its_workers_and_one_that_left_early_is_not_among_them() {
+    let workers = [
+        FakeWorker::new("w1", 1, 180_000, 900),
+        FakeWorker::new("w2", 2, 2_500_000, 60),
+        FakeWorker::new("w3", 3, 210_000, 700),
+        FakeWorker::new("w4", 4, 210_000, 700),
+    ];
+    let mut input = case(&workers);
+    for (worker, host) in input.workers.iter_mut().zip(["pve1", "pve1", "pve2", "pve2"]) {
+        worker.host = Some(host.to_owned());
+    }
+    input.workers[3].failure = Some("it is gone".to_owned());
+    let hosts = evaluate(&workers, input).figures.per_host;
+    let named: Vec<_> = hosts.iter().map(|host| (host.host.as_deref(), host.placed, host.measured)).collect();
+    assert_eq!(named, [(Some("pve1"), 2, 2), (Some("pve2"), 2, 1)]);
+    for (host, of_host) in hosts.iter().zip([&workers[..2], &workers[2..3]]) {
+        check(host.ops.all.as_ref().unwrap(), of_host.iter().flat_map(|worker| worker.latencies(|_| true)).collect());
+        assert_eq!(host.window_seconds, f64::from(SAMPLE_SECONDS));
+    }
+    let local = evaluate(&workers, case(&workers)).figures;
+    assert_eq!((local.per_host.len(), &local.per_host[0].host), (1, &None));
+    assert_eq!(local.per_host[0].ops, local.ops, "one host is the cluster");
+}
+
+#[test]
 fn cluster_percentiles_are_those_of_all_ios_together() {
     let workers = [
         FakeWorker::new("w1", 1, 180_000, 900),

@@ -10,7 +10,7 @@ use comfy_table::Table;
 use hypervisor::{Found, Hypervisor};
 use plan::proxmox::is_connection_name;
 use serde_json::{Value, json};
-use store::{DataDir, JournalEntry, RunId, RunSummary, Store};
+use store::{DataDir, JournalEntry, RunId, RunSummary, Store, StoreError};
 
 use crate::ask::confirm;
 use crate::cli::JsonArgs;
@@ -66,6 +66,32 @@ async fn clean_up(data_dir: &Path, store: &Store, args: &CleanupArgs) -> anyhow:
     let left = remove(data_dir, store, args, &survey).await?;
     say(args, &survey, &left)?;
     Ok(if left.is_empty() && !survey.incomplete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What a run's journal does not say to be removed, for a person. No place is looked at.
+pub(crate) async fn left(store: &Store, run: RunId) -> Result<Vec<String>, StoreError> {
+    Ok(run::leftovers(store, run).await?.iter().map(described).collect())
+}
+
+/// `cleanup --run` of a run that has ended, without its questions; answers what was not removed, and why. The caller holds the data
+/// directory; another run may go on.
+pub(crate) async fn tear_down(data_dir: &Path, store: &Store, run: RunId) -> anyhow::Result<Vec<String>> {
+    // Whatever has not ended would be ended by the clean-up.
+    if !store.run_summary(run).await?.state.is_final() {
+        bail!("the run goes on: stop it, which removes what it made");
+    }
+    let args = CleanupArgs {
+        run: Some(run.to_string()),
+        fleet: None,
+        plan: None,
+        dry_run: false,
+        yes: true,
+        output: JsonArgs { json: false },
+    };
+    let survey = Survey::make(data_dir, store, &args).await?;
+    let mut left = remove(data_dir, store, &args, &survey).await?;
+    left.extend(survey.skipped.iter().map(|why| format!("not looked at: {why}")));
+    Ok(left)
 }
 
 fn agreed() -> anyhow::Result<bool> {

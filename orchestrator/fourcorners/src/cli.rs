@@ -98,6 +98,9 @@ pub(crate) struct CheckArgs {
 pub(crate) struct RunArgs {
     /// The plan (YAML)
     pub(crate) plan: PathBuf,
+    /// Rehearse it: a canary, then the plan at its smallest (seconds a case), marked so that its figures are taken for no result
+    #[arg(long)]
+    pub(crate) rehearse: bool,
     #[command(flatten)]
     pub(crate) workers: WorkerArgs,
     #[command(flatten)]

@@ -38,7 +38,10 @@ pub(crate) async fn demo(data_dir: &Path, args: &DemoArgs) -> anyhow::Result<Exi
 
 pub(crate) async fn run(data_dir: &Path, args: &RunArgs) -> anyhow::Result<ExitCode> {
     match plan_file::read(&args.plan)? {
-        Ok(file) => execute(data_dir, request(file.plan, file.yaml), &args.workers, &args.after).await,
+        Ok(file) => {
+            let plan = if args.rehearse { file.plan.rehearsal() } else { file.plan };
+            execute(data_dir, request(plan, file.yaml), &args.workers, &args.after).await
+        }
         Err(errors) => {
             plan_file::show_errors(&errors);
             Ok(ExitCode::FAILURE)

@@ -12,7 +12,7 @@ use run::Progress;
 use store::{LiveCase, RunId, RunState, Store, StoreError, StoredSecond};
 use tokio::sync::watch;
 use uuid::Uuid;
-use web::{Beat, CaseSecond, DiskBeat, Hub, Layout, LiveEnd, LiveProgress};
+use web::{Beat, CaseSecond, DiskBeat, Health, Hub, Layout, LiveEnd, LiveProgress, SoFar};
 use worker_protocol::Phase;
 
 /// Between two messages.
@@ -61,7 +61,18 @@ async fn begin(store: &Store, hub: &Arc<Hub>, plan: &TestPlan, progress: &Progre
     hub.begin(run.0, began, plan, &plan::schedule(plan, FillRate::assumed()));
     let asked =
         plan.workloads.iter().map(|workload| (workload.read_percent > 0, workload.read_percent < 100)).collect();
-    Some(Feeder { store: store.clone(), hub: Arc::clone(hub), run, began, asked, event: 0, case: None })
+    Some(Feeder {
+        store: store.clone(),
+        hub: Arc::clone(hub),
+        run,
+        began,
+        asked,
+        event: 0,
+        case: None,
+        so_far: Merging::default(),
+        sampled: None,
+        warnings: Vec::new(),
+    })
 }
 
 /// Where the reading of a run has got to.
@@ -75,6 +86,18 @@ struct Feeder {
     /// Place of the last event.
     event: i64,
     case: Option<Place>,
+    /// The window of the case under way, merged as far as it has come.
+    so_far: Merging,
+    /// When the hosts were sampled last, as it was told.
+    sampled: Option<Timestamp>,
+    warnings: Vec<String>,
+}
+
+/// The seconds of a window that all workers measured whole, merged.
+#[derive(Default)]
+struct Merging {
+    totals: ReadWrite,
+    seconds: u32,
 }
 
 /// The next second of a case.
@@ -136,6 +159,11 @@ impl Feeder {
         let events = self.store.events_after(self.run, self.event, MAX_EVENTS).await?;
         self.event = events.last().map_or(self.event, |event| event.id);
         beat.events = events.into_iter().map(|event| event.event).collect();
+        let warnings = self.store.run_warnings(self.run).await?;
+        if warnings != self.warnings {
+            beat.warnings = Some(warnings.clone());
+            self.warnings = warnings;
+        }
         let Some(case) = self.store.live_case(self.run).await? else { return Ok(()) };
         match &mut self.case {
             Some(place) if place.case.id == case.id => place.case = case,
@@ -143,11 +171,24 @@ impl Feeder {
                 self.rest(beat).await?;
                 beat.layout = Some(layout(&case));
                 self.case = Some(Place::first(case));
+                self.so_far = Merging::default();
             }
         }
         self.seconds(beat).await?;
+        self.health(beat).await?;
         if last {
             self.rest(beat).await?;
+        }
+        Ok(())
+    }
+
+    /// Hosts and storage, where they were sampled since.
+    async fn health(&mut self, beat: &mut Beat) -> Result<(), StoreError> {
+        let Some(place) = &self.case else { return Ok(()) };
+        let Some(sample) = self.store.latest_host_sample(place.case.id).await? else { return Ok(()) };
+        if self.sampled != Some(sample.at) {
+            self.sampled = Some(sample.at);
+            beat.health = Some(Health { at: sample.at, hosts: sample.hosts, storage: sample.storage });
         }
         Ok(())
     }
@@ -168,10 +209,17 @@ impl Feeder {
             let asked = asked(&self.asked, place.case.ordinal);
             for (second, cluster, disks) in merged {
                 place.second = second + 1;
-                if let (Some(at), Some(second)) = (place.at(place.phase, second, self.began), cluster) {
+                let Some(totals) = cluster else { continue };
+                if place.phase == Phase::Sample {
+                    self.so_far.totals.merge(&totals);
+                    self.so_far.seconds += 1;
+                }
+                if let Some(at) = place.at(place.phase, second, self.began) {
+                    let second = Second { t: second, read: totals.read.second(), write: totals.write.second() };
                     beat.seconds.push(CaseSecond { at, second, asked, disks });
                 }
             }
+            beat.so_far = self.so_far.figures(place);
             // The sample follows preconditioning without a pause; what else is new comes with the next message.
             if place.second == before || !place.is_through() || place.phase == Phase::Sample {
                 break;
@@ -214,6 +262,15 @@ impl Feeder {
     }
 }
 
+impl Merging {
+    /// None before the first second of the window.
+    fn figures(&self, place: &Place) -> Option<SoFar> {
+        let workers = u32::try_from(place.case.workers.len()).unwrap_or(u32::MAX);
+        let ops = self.totals.figures(f64::from(self.seconds));
+        (self.seconds > 0).then_some(SoFar { ordinal: place.case.ordinal, workers, seconds: self.seconds, ops })
+    }
+}
+
 fn asked(workloads: &[(bool, bool)], ordinal: u32) -> (bool, bool) {
     let place = usize::try_from(ordinal).unwrap_or(0) % workloads.len().max(1);
     workloads.get(place).copied().unwrap_or((true, true))
@@ -243,7 +300,7 @@ fn live_progress(progress: &Progress) -> LiveProgress {
 }
 
 /// A second, the cluster in it where that is whole, and its disks.
-type Merged = (u32, Option<Second>, BTreeMap<String, Vec<DiskBeat>>);
+type Merged = (u32, Option<ReadWrite>, BTreeMap<String, Vec<DiskBeat>>);
 
 /// The seconds that can be told, in order: those of which every worker that still loads has delivered its sample, and those before
 /// one that is [`LATE_SECONDS`] later. What a worker lacks is a gap of the cluster, not a dip.
@@ -263,19 +320,19 @@ fn merge(place: &Place, rows: Vec<StoredSecond>, newest: Option<u32>) -> Vec<Mer
         }
         let disks =
             rows.iter().map(|row| (row.sample.worker.clone(), row.disks.iter().map(disk_beat).collect())).collect();
-        let cluster = cluster(second, &rows).filter(|_| whole);
+        let cluster = if whole { cluster(&rows) } else { None };
         out.push((second, cluster, disks));
     }
     out
 }
 
-fn cluster(second: u32, rows: &[StoredSecond]) -> Option<Second> {
+fn cluster(rows: &[StoredSecond]) -> Option<ReadWrite> {
     let mut merged = ReadWrite::default();
     for row in rows {
         let sample = &row.sample;
         merged.merge(&ReadWrite::decode(&sample.ops, None, &sample.worker, &Part::Sample(sample.number)).ok()?);
     }
-    Some(Second { t: second, read: merged.read.second(), write: merged.write.second() })
+    Some(merged)
 }
 
 fn disk_beat(disk: &worker_protocol::DiskSecond) -> DiskBeat {

@@ -2,21 +2,23 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use hypervisor::Severity;
 use plan::TestPlan;
 use run::fleet::Authority;
 use run::{Progress, Request};
-use store::Store;
+use store::{RunId, Store};
 use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use web::{Finding, Hub, StartError, Workshop};
+use web::{Answer, Finding, Hub, StartError, Workshop};
 
 use crate::cli::WorkerArgs;
 use crate::place::Scene;
-use crate::{check, execute, live, output};
+use crate::{check, cleanup, execute, live, output};
 
 /// Carries out plans, one at a time. Clones share it.
 #[derive(Clone)]
@@ -34,6 +36,8 @@ struct Inner {
     slot: Mutex<Slot>,
     /// Whether a run goes on.
     busy: watch::Sender<bool>,
+    /// Held by what tears down: one at a time.
+    tearing_down: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -45,9 +49,16 @@ struct Slot {
 
 struct Active {
     name: String,
-    /// None until it is recorded.
-    id: Option<Uuid>,
+    /// Says the run's id once it is recorded.
+    progress: watch::Receiver<Progress>,
     cancel: CancellationToken,
+}
+
+impl Active {
+    /// None until it is recorded.
+    fn id(&self) -> Option<Uuid> {
+        self.progress.borrow().run_id.parse().ok()
+    }
 }
 
 /// The place of the one run; it is free again when this is dropped, however the run ended.
@@ -55,6 +66,9 @@ struct Turn {
     inner: Arc<Inner>,
     cancel: CancellationToken,
 }
+
+/// How long a run that is stopped may take to say its id: it is listed a moment before it does.
+const ID_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Manager {
     pub(crate) fn new(data_dir: &Path, store: Store, authority: Arc<Authority>, workers: WorkerArgs) -> Self {
@@ -67,6 +81,7 @@ impl Manager {
             hub: Arc::default(),
             slot: Mutex::default(),
             busy,
+            tearing_down: tokio::sync::Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -91,25 +106,25 @@ impl Manager {
         *self.inner.busy.borrow()
     }
 
-    fn take_turn(&self, name: &str) -> Result<Turn, StartError> {
+    fn take_turn(&self, name: &str, progress: watch::Receiver<Progress>) -> Result<Turn, StartError> {
         let mut slot = self.inner.slot();
         if slot.closing {
             return Err(StartError::Closed("the server is stopping and starts no run any more"));
         }
         if let Some(active) = &slot.active {
-            return Err(StartError::Busy { id: active.id, name: active.name.clone() });
+            return Err(StartError::Busy { id: active.id(), name: active.name.clone() });
         }
         let cancel = CancellationToken::new();
-        slot.active = Some(Active { name: name.to_owned(), id: None, cancel: cancel.clone() });
+        slot.active = Some(Active { name: name.to_owned(), progress, cancel: cancel.clone() });
         self.inner.busy.send_replace(true);
         Ok(Turn { inner: Arc::clone(&self.inner), cancel })
     }
 
     async fn begin(&self, plan: TestPlan, yaml: String) -> Result<Uuid, StartError> {
-        let turn = self.take_turn(&plan.name)?;
+        let (progress, mut watched) = watch::channel(Progress::default());
+        let turn = self.take_turn(&plan.name, progress.subscribe())?;
         let scene = Scene::of_plan(&self.inner.data_dir, &plan, &self.inner.workers)
             .map_err(|error| StartError::Refused(output::chain(&error)))?;
-        let (progress, mut watched) = watch::channel(Progress::default());
         let (failed, failure) = oneshot::channel();
         let request = execute::request(plan, yaml);
         tokio::spawn(carry_out(turn, scene, request, progress, failed));
@@ -118,6 +133,32 @@ impl Manager {
             return Ok(id);
         }
         Err(StartError::Refused(failure.await.unwrap_or_else(|_| "the run ended before it was recorded".to_owned())))
+    }
+
+    async fn stop_run(&self, id: Uuid) -> bool {
+        let active = self.inner.slot().active.as_ref().map(|active| (active.progress.clone(), active.cancel.clone()));
+        let Some((mut progress, cancel)) = active else { return false };
+        let recorded = timeout(ID_PATIENCE, progress.wait_for(|progress| !progress.run_id.is_empty())).await;
+        let is_it = matches!(&recorded, Ok(Ok(progress)) if progress.run_id == id.to_string());
+        drop(recorded);
+        if is_it {
+            cancel.cancel();
+            self.inner.hub.stopping();
+        }
+        is_it
+    }
+
+    async fn tear_down_run(&self, id: Uuid) -> Result<Vec<String>, String> {
+        let manager = self.clone();
+        // Goes on whoever waits for it.
+        let torn_down = tokio::spawn(async move {
+            let _one = manager.inner.tearing_down.lock().await;
+            cleanup::tear_down(&manager.inner.data_dir, &manager.inner.store, RunId(id)).await
+        });
+        match torn_down.await {
+            Ok(done) => done.map_err(|error| output::chain(&error)),
+            Err(error) => Err(error.to_string()),
+        }
     }
 }
 
@@ -132,7 +173,6 @@ async fn carry_out(
     let inner = Arc::clone(&turn.inner);
     let place = scene.place(&inner.authority);
     let watched = progress.subscribe();
-    tokio::spawn(note_id(Arc::clone(&inner), progress.subscribe()));
     let follow = live::follow(inner.store.clone(), Arc::clone(&inner.hub), request.plan.clone(), watched);
     let follow = tokio::spawn(follow);
     let ended = run::execute(&inner.store, &place, &request, progress, turn.cancel.clone()).await;
@@ -148,17 +188,6 @@ async fn carry_out(
         // Nobody waits for it where the client has gone.
         (None, Err(error)) => failed.send(error).unwrap_or_default(),
         (None, Ok(_)) => {}
-    }
-}
-
-/// Writes the run's id down once it has one.
-async fn note_id(inner: Arc<Inner>, mut watched: watch::Receiver<Progress>) {
-    let id = match watched.wait_for(|progress| !progress.run_id.is_empty()).await {
-        Ok(progress) => progress.run_id.parse().ok(),
-        Err(_) => return,
-    };
-    if let Some(active) = &mut inner.slot().active {
-        active.id = id;
     }
 }
 
@@ -185,16 +214,16 @@ impl Workshop for Manager {
         Box::pin(self.begin(plan, yaml))
     }
 
-    fn stop(&self, id: Uuid) -> bool {
-        let stopped = {
-            let slot = self.inner.slot();
-            let active = slot.active.as_ref().filter(|active| active.id == Some(id));
-            active.map(|active| active.cancel.cancel()).is_some()
-        };
-        if stopped {
-            self.inner.hub.stopping();
-        }
-        stopped
+    fn stop(&self, id: Uuid) -> BoxFuture<'_, bool> {
+        Box::pin(self.stop_run(id))
+    }
+
+    fn left(&self, id: Uuid) -> Answer<'_, Vec<String>> {
+        Box::pin(async move { Ok(cleanup::left(&self.inner.store, RunId(id)).await?) })
+    }
+
+    fn tear_down(&self, id: Uuid) -> BoxFuture<'_, Result<Vec<String>, String>> {
+        Box::pin(self.tear_down_run(id))
     }
 
     fn findings<'a>(&'a self, plan: &'a TestPlan) -> BoxFuture<'a, Vec<Finding>> {
@@ -218,4 +247,66 @@ fn finding(found: hypervisor::Finding) -> Finding {
         Severity::Note => "note",
     };
     Finding { severity, message: found.message, remedy: found.remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::DataDir;
+
+    use super::*;
+
+    async fn manager(dir: &Path) -> Manager {
+        let store = Store::open(&DataDir::new(dir)).await.unwrap();
+        let authority = Arc::new(Authority::open(&dir.join("tls")).unwrap());
+        Manager::new(dir, store, authority, WorkerArgs::default())
+    }
+
+    fn recorded_as(id: Uuid) -> Progress {
+        Progress { run_id: id.to_string(), ..Progress::default() }
+    }
+
+    #[tokio::test]
+    async fn a_run_can_be_stopped_before_it_has_said_its_id() {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = manager(dir.path()).await;
+        let id = Uuid::now_v7();
+        assert!(!manager.stop(id).await, "nothing goes on");
+        let (progress, watched) = watch::channel(Progress::default());
+        let turn = manager.take_turn("early", watched).unwrap();
+        let stopping = tokio::spawn({
+            let manager = manager.clone();
+            async move { manager.stop(id).await }
+        });
+        // Long enough for it to look, and to be wrong where it does not wait.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!turn.cancel.is_cancelled());
+        progress.send_replace(recorded_as(id));
+        assert!(stopping.await.unwrap());
+        assert!(turn.cancel.is_cancelled());
+        let busy = manager.take_turn("late", progress.subscribe()).err();
+        assert_eq!(busy, Some(StartError::Busy { id: Some(id), name: "early".into() }));
+    }
+
+    #[tokio::test]
+    async fn another_run_is_not_stopped() {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = manager(dir.path()).await;
+        let (progress, watched) = watch::channel(recorded_as(Uuid::now_v7()));
+        let turn = manager.take_turn("mine", watched).unwrap();
+        assert!(!manager.stop(Uuid::now_v7()).await);
+        assert!(!turn.cancel.is_cancelled());
+        drop(turn);
+        drop(progress);
+        assert!(!manager.stop(Uuid::now_v7()).await, "it has ended");
+    }
+
+    #[tokio::test]
+    async fn a_run_that_was_never_recorded_cannot_be_stopped_by_any_id() {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = manager(dir.path()).await;
+        let (progress, watched) = watch::channel(Progress::default());
+        let _turn = manager.take_turn("refused", watched).unwrap();
+        drop(progress);
+        assert!(!manager.stop(Uuid::now_v7()).await);
+    }
 }

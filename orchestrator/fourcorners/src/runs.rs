@@ -59,6 +59,7 @@ fn as_json(run: &RunSummary) -> serde_json::Value {
         "state": run.state.as_str(),
         "complete": run.complete,
         "reason": run.reason,
+        "rehearsal": run.rehearsal,
         "started": run.started,
         "finished": run.finished,
         "cases": run.cases,

@@ -1,19 +1,16 @@
 //! `serve`: the web interface; beside a run (`--serve`), its report, which is then live.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use analysis::export::Export;
 use anyhow::Context;
-use futures_util::future::BoxFuture;
 use run::fleet::{Authority, CERTIFICATE_FILE, Leaf, node_name, reached_at};
-use store::{DataDir, Refusal, RunFilter, RunId, Store, StoreError};
+use store::{DataDir, Store};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
-use uuid::Uuid;
-use web::{AllowedHosts, Answer, App, Hub, Parts, RunSource, RunSummary, Workshop};
+use web::{AllowedHosts, App, Parts, StoreSource, Workshop};
 
 use crate::cli::{DoorArgs, ServeArgs};
 use crate::interrupt::Interrupts;
@@ -113,7 +110,7 @@ impl Site {
             }
         };
         let hub = Arc::clone(workshop.hub());
-        let runs = Arc::new(StoreSource { store: store.clone(), hub, reports: data_dir.join("reports") });
+        let runs = Arc::new(StoreSource::new(store.clone(), hub, data_dir.join("reports")));
         let secure = tls.is_some();
         let app = App::new(Parts { runs, workshop, store: store.clone(), hosts, listening: address, secure })?;
         Ok(Self { app, listener, address, tls, leaf, trust })
@@ -162,91 +159,4 @@ fn own_certificate(data_dir: &Path, listening: IpAddr, names: &[String]) -> anyh
         file.display()
     );
     Ok((leaf, trust))
-}
-
-/// The store as the pages ask for it.
-struct StoreSource {
-    store: Store,
-    hub: Arc<Hub>,
-    /// Where `run` and `demo` write their reports.
-    reports: PathBuf,
-}
-
-impl StoreSource {
-    /// The run, and the report of it that was written when it ended.
-    async fn remove(&self, id: Uuid, forget_left: bool) -> Result<(), web::SourceError> {
-        self.store.delete_run(RunId(id), forget_left).await?;
-        let report = self.reports.join(format!("{id}.html"));
-        match tokio::fs::remove_file(&report).await {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(format!("{}: the run was deleted, but not this report of it: {error}", report.display()).into())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn progress_of(&self, id: Uuid) -> Option<web::Progress> {
-        let goes_on = self.hub.shows() == Some((id, true));
-        let now = self.hub.progress(id).filter(|_| goes_on)?;
-        Some(web::Progress {
-            case: (now.case > 0).then(|| format!("case {} of {}", now.case, now.cases)),
-            phase: now.step,
-            percent: now.fraction * 100.0,
-            iops: now.iops,
-            mib_per_s: now.mib_per_s,
-            seconds_left: now.seconds_left,
-        })
-    }
-}
-
-impl RunSource for StoreSource {
-    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> Answer<'a, Vec<RunSummary>> {
-        Box::pin(async { Ok(self.store.filter_runs(filter).await?.into_iter().map(summary).collect()) })
-    }
-
-    fn load_export(&self, id: Uuid) -> Answer<'_, Option<Export>> {
-        Box::pin(async move { Ok(if_there(self.store.load_export(RunId(id)).await)?) })
-    }
-
-    fn load_figures(&self, id: Uuid) -> Answer<'_, Option<Export>> {
-        Box::pin(async move { Ok(if_there(self.store.load_figures(RunId(id)).await)?) })
-    }
-
-    fn summary(&self, id: Uuid) -> Answer<'_, Option<RunSummary>> {
-        Box::pin(async move { Ok(if_there(self.store.run_summary(RunId(id)).await)?.map(summary)) })
-    }
-
-    fn set_note<'a>(&'a self, id: Uuid, note: &'a str) -> Answer<'a, ()> {
-        Box::pin(async move { Ok(self.store.set_note(RunId(id), note).await?) })
-    }
-
-    fn delete_run(&self, id: Uuid, forget_left: bool) -> Answer<'_, ()> {
-        Box::pin(self.remove(id, forget_left))
-    }
-
-    fn progress(&self, id: Uuid) -> BoxFuture<'_, Option<web::Progress>> {
-        Box::pin(std::future::ready(self.progress_of(id)))
-    }
-}
-
-/// None where it is not there.
-fn if_there<T>(found: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(StoreError::Refused { reason, .. }) if matches!(*reason, Refusal::Absent { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn summary(run: store::RunSummary) -> RunSummary {
-    RunSummary {
-        id: run.id.0,
-        name: run.name,
-        state: run.state.to_string(),
-        complete: run.complete,
-        reason: run.reason,
-        started: run.started,
-        finished: run.finished,
-        note: run.note,
-    }
 }

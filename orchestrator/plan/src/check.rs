@@ -181,6 +181,11 @@ fn blocks_fit_regions(parts: &Parts<'_>, total_disks: u64, problems: &mut Proble
     }
 }
 
+/// Whether every part of a region that a workload uses holds a block.
+pub(crate) fn fits(workload: &Workload, region: u64) -> bool {
+    step(workload) <= smallest_part(workload, region).0
+}
+
 /// Bytes from one block's start to the next one's; those of a sequential stream do not overlap.
 fn step(workload: &Workload) -> u64 {
     let (block, align) = (workload.block_bytes, workload.align_bytes.unwrap_or(workload.block_bytes));

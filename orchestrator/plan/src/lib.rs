@@ -10,6 +10,7 @@ mod problem;
 mod profiles;
 pub mod proxmox;
 mod read;
+mod rehearsal;
 mod render;
 mod schedule;
 pub mod size;

@@ -51,6 +51,9 @@ pub struct TestPlan {
     pub read_unwritten: bool,
     /// Seed of everything random in the run; drawn where the plan names none.
     pub seed: Option<u64>,
+    /// A plan at its smallest ([`TestPlan::rehearsal`]): what it measures is no result.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub rehearsal: bool,
 }
 
 /// A footprint as asked.

@@ -135,6 +135,7 @@ pub(crate) fn plan(node: &Node, profiles: &Profiles, problems: &mut Problems) ->
         on_restart: on_restart?.unwrap_or(OnRestart::Teardown),
         read_unwritten: read_unwritten?.unwrap_or(false),
         seed: seed?,
+        rehearsal: false,
     })
 }
 

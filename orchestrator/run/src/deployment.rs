@@ -303,7 +303,10 @@ impl<'a> Deployment<'a> {
     /// Records the workers as the run's.
     pub(crate) async fn record_workers(&self) -> Result<(), Halt> {
         for worker in &self.enrolled {
-            self.store.add_worker(self.run, &NewWorker { name: &worker.worker, hello: &worker.hello }).await?;
+            let host = self.workers.iter().find(|created| created.spec.name == worker.worker);
+            let host = host.and_then(|created| created.spec.host.as_deref());
+            let new = NewWorker { name: &worker.worker, hello: &worker.hello, host };
+            self.store.add_worker(self.run, &new).await?;
         }
         for (worker, took) in self.took() {
             let seconds = took.as_secs_f64();

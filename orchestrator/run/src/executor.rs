@@ -58,6 +58,10 @@ pub struct RunOptions {
     pub watch: WatchTimes,
 }
 
+/// What a rehearsal's figures are.
+const REHEARSAL: &str = "This is a rehearsal: the plan at its smallest (seconds a case, a footprint of megabytes a disk), to see that all of it \
+    works. Its figures are no result.";
+
 /// A run that could not be carried out, or not be recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -114,6 +118,9 @@ pub(crate) async fn begin(
     environment["seed"] = json!(run_seed);
     let new = NewRun { plan: recorded, plan_yaml: &request.plan_yaml, environment: &environment, seed: run_seed };
     let run = store.create_run(&new).await?;
+    if recorded.rehearsal {
+        store.add_run_warning(run, REHEARSAL).await?;
+    }
     for finding in &findings {
         let text = format!("{} ({})", finding.message, finding.remedy);
         match finding.severity {

@@ -1,13 +1,13 @@
 //! Writing cases: their start, what each worker says at its end, and their result.
 
 use analysis::case::{CaseResult, CaseState};
-use analysis::export::{Second, SecondOp};
 use sqlx::{Connection, SqliteConnection};
-use worker_protocol::{DiskFinished, Finished, OpTotals, Ops, Phase};
+use worker_protocol::{DiskFinished, Finished, OpTotals, Ops};
 
 use crate::error::Fault;
-use crate::rows::{Scalars, int, json, phase_word, time_text};
+use crate::rows::{Scalars, int, json, time_text};
 use crate::runs::one_row;
+use crate::series;
 use crate::{CaseId, CaseWindow, NewCase, NewHostSample, RunId, Store, StoreError, WorkerReady, WorkerResult, sql};
 
 impl Store {
@@ -185,12 +185,8 @@ impl Store {
         if let Some(service) = &result.cluster_service {
             insert_ops(&mut tx, TotalsKey { case, disk: None, timing: "service" }, service).await?;
         }
-        for (phase, seconds) in [(Phase::Precondition, &result.precondition_seconds), (Phase::Sample, &result.seconds)]
-        {
-            for second in seconds {
-                insert_cluster_second(&mut tx, case, phase, second).await?;
-            }
-        }
+        let seconds = series::encode(&result.precondition_seconds, &result.seconds);
+        sqlx::query(sql::INSERT_SERIES).bind(case.0).bind(seconds).execute(&mut *tx).await?;
         sqlx::query(sql::DELETE_SECOND_HISTOGRAMS).bind(case.0).execute(&mut *tx).await?;
         Ok(tx.commit().await?)
     }
@@ -300,26 +296,5 @@ async fn insert_totals(
         .bind(&totals.histogram)
         .execute(connection)
         .await?;
-    Ok(())
-}
-
-async fn insert_cluster_second(
-    connection: &mut SqliteConnection,
-    case: CaseId,
-    phase: Phase,
-    second: &Second,
-) -> Result<(), Fault> {
-    let mut query = sqlx::query(sql::INSERT_CLUSTER_SECOND).bind(case.0).bind(phase_word(phase)).bind(second.t);
-    for op in [&second.read, &second.write] {
-        let part = |figure: fn(&SecondOp) -> f64| op.as_ref().map(figure);
-        query = query
-            .bind(part(|op| op.iops))
-            .bind(part(|op| op.mib_per_s))
-            .bind(part(|op| op.mean_us))
-            .bind(part(|op| op.p50_us))
-            .bind(part(|op| op.p99_us))
-            .bind(part(|op| op.max_us));
-    }
-    query.execute(connection).await?;
     Ok(())
 }

@@ -13,10 +13,12 @@ use crate::{RunId, Store, StoreError, sql};
 const STEP_ROWS: u32 = 5_000;
 
 /// What a run has rows of by the second, in the order in which they may go.
-const BY_STEPS: [&str; 3] = [sql::PURGE_HISTOGRAMS, sql::PURGE_WORKER_SECONDS, sql::PURGE_CLUSTER_SECONDS];
+const BY_STEPS: [&str; 4] =
+    [sql::PURGE_HISTOGRAMS, sql::PURGE_WORKER_SECONDS, sql::PURGE_CLUSTER_SECONDS, sql::PURGE_HOST_SAMPLES];
 
 /// The rest, in the order in which it may go.
-const AT_ONCE: [&str; 11] = [
+const AT_ONCE: [&str; 12] = [
+    sql::PURGE_SERIES,
     sql::PURGE_TOTALS,
     sql::PURGE_DISKS,
     sql::PURGE_CASE_WORKERS,

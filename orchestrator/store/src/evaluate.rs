@@ -123,6 +123,7 @@ struct WorkerRow {
     steal: Option<f64>,
     warnings_json: Option<String>,
     io_wq_cpu: Option<f64>,
+    host: Option<String>,
 }
 
 impl WorkerRow {
@@ -136,6 +137,7 @@ impl WorkerRow {
             engine: from_json_opt(self.engine_json.as_deref(), "case_workers.engine_json")?,
             seconds,
             finished: self.finished(disks)?,
+            host: self.host,
             failure: self.failure,
             worker: self.worker,
         })

@@ -18,6 +18,7 @@ mod room;
 mod rows;
 mod runs;
 mod samples;
+mod series;
 mod sessions;
 mod sql;
 mod tokens;

@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use analysis::export::{Event, Second};
+use analysis::export::{Event, HostLoad, Second, StorageHealth};
 use jiff::Timestamp;
 use worker_protocol::Phase;
 
 use crate::error::Fault;
 use crate::export::cluster_seconds;
-use crate::rows::{from_json, time, time_opt};
+use crate::rows::{from_json, from_json_opt, time, time_opt};
 use crate::samples::seconds_of_case;
-use crate::{CaseId, CaseWorker, RunId, Store, StoreError, StoredSecond, sql};
+use crate::{CaseId, CaseWorker, NewHostSample, RunId, Store, StoreError, StoredSecond, sql};
 
 /// An event with its place in the store; later ones have larger places.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +80,35 @@ impl Store {
             sample_seconds,
             workers: workers.collect::<Result<_, Fault>>()?,
         }))
+    }
+
+    /// Hosts and storage as a case saw them last; none where its place does not tell, or has not yet.
+    ///
+    /// # Errors
+    /// [`StoreError`] where they cannot be read.
+    pub async fn latest_host_sample(&self, case: CaseId) -> Result<Option<NewHostSample>, StoreError> {
+        let read = async {
+            let query = sqlx::query_as(sql::LATEST_HOST_SAMPLE).bind(case.0);
+            let row: Option<(String, String, Option<String>)> = query.fetch_optional(&self.inner.readers).await?;
+            let Some((at, hosts, storage)) = row else { return Ok(None) };
+            let hosts: Vec<HostLoad> = from_json(&hosts, "host_samples.hosts_json")?;
+            let storage: Option<StorageHealth> = from_json_opt(storage.as_deref(), "host_samples.storage_json")?;
+            Ok(Some(NewHostSample { at: time(&at, "host_samples.at")?, hosts, storage }))
+        };
+        self.named("reading the hosts' load", read.await)
+    }
+
+    /// What the reader of all of a run's figures must know, so far.
+    ///
+    /// # Errors
+    /// [`StoreError`] where there is no such run, or it cannot be read.
+    pub async fn run_warnings(&self, run: RunId) -> Result<Vec<String>, StoreError> {
+        let read = async {
+            let query = sqlx::query_scalar(sql::SELECT_RUN_WARNINGS).bind(run.to_string());
+            let text: Option<String> = query.fetch_optional(&self.inner.readers).await?;
+            from_json(&text.ok_or_else(|| Fault::absent("run", run))?, "runs.warnings_json")
+        };
+        self.named("reading a run's warnings", read.await)
     }
 
     /// The stored samples of seconds `range` of a running case with their histograms, by second and worker; a finished case has none left.

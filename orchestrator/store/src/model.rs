@@ -361,6 +361,8 @@ pub struct NewWorker<'a> {
     pub name: &'a str,
     /// Its first message; the token in it is not stored.
     pub hello: &'a Hello,
+    /// Host that it was put on; none where the place has one host.
+    pub host: Option<&'a str>,
 }
 
 /// A worker's end of a case.
@@ -402,6 +404,8 @@ pub struct RunSummary {
     pub finished: Option<Timestamp>,
     /// What the engineer says of it.
     pub note: String,
+    /// Its plan was tried at its smallest: what was measured is no result.
+    pub rehearsal: bool,
     /// Cases that were started.
     pub cases: u32,
     /// Cases that are complete.

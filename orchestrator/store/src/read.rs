@@ -74,6 +74,19 @@ impl Store {
         self.named("reading the environment", read.await)
     }
 
+    /// The plan of a run as it was written.
+    ///
+    /// # Errors
+    /// [`StoreError`] where there is no such run, or it cannot be read.
+    pub async fn plan_yaml(&self, run: RunId) -> Result<String, StoreError> {
+        let read = async {
+            let query = sqlx::query_scalar(sql::SELECT_PLAN_YAML).bind(run.to_string());
+            let text: Option<String> = query.fetch_optional(&self.inner.readers).await?;
+            text.ok_or_else(|| Fault::absent("run", run))
+        };
+        self.named("reading a plan", read.await)
+    }
+
     /// Runs that an orchestrator left without an end, oldest first: what recovery starts from.
     ///
     /// # Errors
@@ -209,6 +222,7 @@ struct RunRow {
     started: String,
     finished: Option<String>,
     note: String,
+    rehearsal: bool,
     cases: u32,
     complete_cases: u32,
     /// None in a plan without lists of footprints and workloads.
@@ -226,6 +240,7 @@ impl RunRow {
             complete: self.complete,
             reason: self.reason,
             note: self.note,
+            rehearsal: self.rehearsal,
             cases: self.cases,
             complete_cases: self.complete_cases,
             planned_cases: self.planned_cases.unwrap_or(self.cases),

@@ -33,6 +33,8 @@ impl Store {
             .bind(json(run.plan, "the plan")?)
             .bind(json(run.environment, "the environment")?)
             .bind(run.seed.to_string())
+            .bind(run.plan.rehearsal)
+            .bind(planned_cases(run.plan))
             .execute(&mut *tx)
             .await?;
         insert_transition(&mut tx, id, RunState::Planned).await?;
@@ -221,6 +223,7 @@ impl Store {
                 .bind(worker.name)
                 .bind(&hello.uuid)
                 .bind(text)
+                .bind(worker.host)
                 .execute(&mut *writer)
                 .await?;
             Ok(())
@@ -260,6 +263,11 @@ impl Store {
         }
         Ok(tx.commit().await?)
     }
+}
+
+/// Cases that a plan asks for.
+fn planned_cases(plan: &plan::TestPlan) -> u32 {
+    u32::try_from(plan.footprints.len() * plan.workloads.len()).unwrap_or(u32::MAX)
 }
 
 /// An update that must have found its row.

@@ -17,8 +17,8 @@ statements! {
     HAS_MIGRATIONS = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '_sqlx_migrations'";
     SCHEMA_VERSION = "SELECT coalesce(max(version), 0) FROM _sqlx_migrations";
 
-    INSERT_RUN = "INSERT INTO runs (id, name, state, started, plan_yaml, plan_json, environment_json, seed) \
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    INSERT_RUN = "INSERT INTO runs (id, name, state, started, plan_yaml, plan_json, environment_json, seed, rehearsal, planned_cases) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     SELECT_RUN_STATE = "SELECT state FROM runs WHERE id = ?1";
     UPDATE_RUN_STATE = "UPDATE runs SET state = ?2 WHERE id = ?1";
     INSERT_TRANSITION = "INSERT INTO run_transitions (run_id, state, at) VALUES (?1, ?2, ?3)";
@@ -46,8 +46,8 @@ statements! {
     ALL_INTENTS = "SELECT id, run_id, kind, effect, object, intent_json, created_at, task_json, succeeded, outcome_json \
         FROM journal WHERE run_id = ?1 ORDER BY id";
 
-    INSERT_WORKER = "INSERT INTO workers (run_id, name, uuid, hello_json) VALUES (?1, ?2, ?3, ?4) \
-        ON CONFLICT (run_id, name) DO UPDATE SET uuid = excluded.uuid, hello_json = excluded.hello_json";
+    INSERT_WORKER = "INSERT INTO workers (run_id, name, uuid, hello_json, host) VALUES (?1, ?2, ?3, ?4, ?5) \
+        ON CONFLICT (run_id, name) DO UPDATE SET uuid = excluded.uuid, hello_json = excluded.hello_json, host = excluded.host";
     UPDATE_WORKER_ENGINE = "UPDATE workers SET engine_json = ?3 WHERE name = ?2 \
         AND run_id = (SELECT run_id FROM cases WHERE id = ?1)";
 
@@ -76,7 +76,14 @@ statements! {
         over_range, histogram) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
     INSERT_HOST_SAMPLE = "INSERT INTO host_samples (case_id, at, hosts_json, storage_json) VALUES (?1, ?2, ?3, ?4)";
-    EXPORT_HOST_SAMPLES = "SELECT at, hosts_json, storage_json FROM host_samples WHERE case_id = ?1 ORDER BY id";
+    #[doc = "All samples of a case as one text, `[[at, hosts, storage], …]`: a long run has thousands."]
+    EXPORT_HOST_SAMPLES = "SELECT '[' || coalesce(group_concat('[\"' || at || '\",' || hosts_json || ',' || \
+        coalesce(storage_json, 'null') || ']', ','), '') || ']' \
+        FROM (SELECT at, hosts_json, storage_json FROM host_samples WHERE case_id = ?1 ORDER BY id)";
+    #[doc = "The same without the hosts."]
+    EXPORT_STORAGE_SAMPLES = "SELECT '[' || coalesce(group_concat('[\"' || at || '\",[],' || coalesce(storage_json, 'null') || ']', ','), '') \
+        || ']' FROM (SELECT at, storage_json FROM host_samples WHERE case_id = ?1 ORDER BY id)";
+    LATEST_HOST_SAMPLE = "SELECT at, hosts_json, storage_json FROM host_samples WHERE case_id = ?1 ORDER BY id DESC LIMIT 1";
 
     SELECT_CASE_STATE = "SELECT state FROM cases WHERE id = ?1";
     INSERT_WORKER_SECOND = "INSERT INTO worker_seconds (case_id, worker, number, phase, second, whole, \
@@ -91,16 +98,15 @@ statements! {
     SELECT_SAMPLE_OF_NUMBER = "SELECT number FROM worker_seconds WHERE case_id = ?1 AND worker = ?2 AND number = ?3";
 
     UPDATE_CASE_END = "UPDATE cases SET state = ?2, reason = ?3, warnings_json = ?4, figures_json = ?5 WHERE id = ?1";
-    INSERT_CLUSTER_SECOND = "INSERT INTO cluster_seconds (case_id, phase, second, \
-        read_iops, read_mib_per_s, read_mean_us, read_p50_us, read_p99_us, read_max_us, \
-        write_iops, write_mib_per_s, write_mean_us, write_p50_us, write_p99_us, write_max_us) \
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+    INSERT_SERIES = "INSERT INTO case_series (case_id, seconds) VALUES (?1, ?2)";
+    SELECT_SERIES = "SELECT seconds FROM case_series WHERE case_id = ?1";
     DELETE_SECOND_HISTOGRAMS = "DELETE FROM second_histograms WHERE case_id = ?1";
 
     SELECT_CASE_INPUT = "SELECT workload_json, precondition_seconds, sample_seconds, \
         expected_workers, reads_unwritten FROM cases WHERE id = ?1";
     SELECT_CASE_WORKERS = "SELECT worker, disks_json, engine_json, start_at_worker_ns, offset_start_ns, offset_end_ns, failure, \
-        started_worker_ns, ended_worker_ns, finished_complete, finished_reason, thread_cpu_json, steal, warnings_json, io_wq_cpu \
+        started_worker_ns, ended_worker_ns, finished_complete, finished_reason, thread_cpu_json, steal, warnings_json, io_wq_cpu, \
+        (SELECT host FROM workers WHERE run_id = (SELECT run_id FROM cases WHERE id = ?1) AND name = worker) AS host \
         FROM case_workers WHERE case_id = ?1 ORDER BY ordinal";
     SELECT_CASE_DISKS = "SELECT id, worker, serial, unfinished, oldest_unfinished_ns, device_json, pacing_json, stalls_json, \
         errors_json, flushes FROM case_disks WHERE case_id = ?1 ORDER BY worker, ordinal";
@@ -122,39 +128,40 @@ statements! {
         FROM cases WHERE run_id = ?1 ORDER BY ordinal";
 
     #[doc = "Optional: ?2 only ids before it, ?3 a part of name or note, ?4 a state as `RunFilter` has them."]
-    LIST_RUNS = "SELECT id, name, state, complete, reason, started, finished, note, \
+    LIST_RUNS = "SELECT id, name, state, complete, reason, started, finished, note, rehearsal, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
-        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, \
-        json_array_length(plan_json, '$.footprints') * json_array_length(plan_json, '$.workloads') AS planned_cases \
+        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, planned_cases \
         FROM runs WHERE deleted IS NULL AND (?2 IS NULL OR id < ?2) \
         AND (?3 IS NULL OR instr(lower(name), lower(?3)) > 0 OR instr(lower(note), lower(?3)) > 0) \
         AND (?4 IS NULL OR ?4 = CASE WHEN state IN ('failed', 'cancelled') THEN state WHEN state <> 'done' THEN 'going-on' \
             WHEN complete THEN 'complete' ELSE 'incomplete' END) \
         ORDER BY id DESC LIMIT ?1";
-    UNFINISHED_RUNS = "SELECT id, name, state, complete, reason, started, finished, note, \
+    UNFINISHED_RUNS = "SELECT id, name, state, complete, reason, started, finished, note, rehearsal, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
-        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, \
-        json_array_length(plan_json, '$.footprints') * json_array_length(plan_json, '$.workloads') AS planned_cases \
+        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, planned_cases \
         FROM runs WHERE state NOT IN ('done', 'failed', 'cancelled') ORDER BY id";
-    SELECT_RUN_SUMMARY = "SELECT id, name, state, complete, reason, started, finished, note, \
+    SELECT_RUN_SUMMARY = "SELECT id, name, state, complete, reason, started, finished, note, rehearsal, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
-        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, \
-        json_array_length(plan_json, '$.footprints') * json_array_length(plan_json, '$.workloads') AS planned_cases \
+        (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, planned_cases \
         FROM runs WHERE id = ?1 AND deleted IS NULL";
     LATEST_RUN = "SELECT id FROM runs WHERE deleted IS NULL ORDER BY id DESC LIMIT 1";
     #[doc = "Ids that begin with ?1; ?2 is the first text after all of those."]
     RUNS_WITH_PREFIX = "SELECT id FROM runs WHERE id >= ?1 AND id < ?2 AND deleted IS NULL ORDER BY id DESC LIMIT ?3";
 
     EXPORT_RUN = "SELECT id, name, state, complete, reason, started, finished, plan_yaml, plan_json, environment_json, \
-        warnings_json, seed FROM runs WHERE id = ?1 AND deleted IS NULL";
+        warnings_json, seed, rehearsal, note FROM runs WHERE id = ?1 AND deleted IS NULL";
+    SELECT_PLAN_YAML = "SELECT plan_yaml FROM runs WHERE id = ?1 AND deleted IS NULL";
+    SELECT_RUN_WARNINGS = "SELECT warnings_json FROM runs WHERE id = ?1";
     EXPORT_EVENTS = "SELECT at, level, message FROM events WHERE run_id = ?1 ORDER BY id";
     EXPORT_TRANSITIONS = "SELECT state, at FROM run_transitions WHERE run_id = ?1 ORDER BY id";
-    EXPORT_WORKERS = "SELECT name, hello_json, engine_json FROM workers WHERE run_id = ?1 ORDER BY name";
+    EXPORT_WORKERS = "SELECT name, host, hello_json, engine_json FROM workers WHERE run_id = ?1 ORDER BY name";
     EXPORT_FILLS = "SELECT t.footprint_bytes, t.seconds, coalesce(sum(f.bytes), 0) AS bytes, \
         coalesce(sum(f.verified_blocks), 0) AS verified_blocks FROM fill_times AS t LEFT JOIN fills AS f \
         ON f.run_id = t.run_id AND f.footprint_bytes = t.footprint_bytes WHERE t.run_id = ?1 GROUP BY t.footprint_bytes, t.seconds";
+    #[doc = "All of a run, or the one at place ?2."]
     EXPORT_CASES = "SELECT id, ordinal, footprint, footprint_bytes, region_bytes, effective_bytes, workload_json, \
-        expected_workers, started, t0, t1, state, reason, warnings_json, figures_json FROM cases WHERE run_id = ?1 ORDER BY ordinal";
+        expected_workers, started, t0, t1, state, reason, warnings_json, figures_json FROM cases \
+        WHERE run_id = ?1 AND (?2 IS NULL OR ordinal = ?2) ORDER BY ordinal";
     EVENTS_AFTER = "SELECT id, at, level, message FROM events WHERE run_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
     #[doc = "The case that was started last."]
     LIVE_CASE = "SELECT id, ordinal, started, precondition_seconds, sample_seconds FROM cases WHERE run_id = ?1 \
@@ -181,6 +188,9 @@ statements! {
         FROM worker_seconds WHERE case_id IN (SELECT id FROM cases WHERE run_id = ?1) LIMIT ?2)";
     PURGE_CLUSTER_SECONDS = "DELETE FROM cluster_seconds WHERE (case_id, phase, second) IN (SELECT case_id, phase, second \
         FROM cluster_seconds WHERE case_id IN (SELECT id FROM cases WHERE run_id = ?1) LIMIT ?2)";
+    PURGE_HOST_SAMPLES = "DELETE FROM host_samples WHERE id IN (SELECT id FROM host_samples \
+        WHERE case_id IN (SELECT id FROM cases WHERE run_id = ?1) LIMIT ?2)";
+    PURGE_SERIES = "DELETE FROM case_series WHERE case_id IN (SELECT id FROM cases WHERE run_id = ?1)";
     PURGE_TOTALS = "DELETE FROM case_totals WHERE case_id IN (SELECT id FROM cases WHERE run_id = ?1)";
     PURGE_DISKS = "DELETE FROM case_disks WHERE case_id IN (SELECT id FROM cases WHERE run_id = ?1)";
     PURGE_CASE_WORKERS = "DELETE FROM case_workers WHERE case_id IN (SELECT id FROM cases WHERE run_id = ?1)";

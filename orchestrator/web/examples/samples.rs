@@ -36,12 +36,13 @@ async fn main() -> Result<(), Failure> {
 /// The samples under their names; each is a run of its own.
 fn all() -> Vec<(&'static str, Export)> {
     type Make = fn() -> Export;
-    let makers: [(&str, Make); 10] = [
+    let makers: [(&str, Make); 11] = [
         ("running", samples::running),
         ("demo", samples::demo),
         ("published", samples::published),
         ("incomplete", samples::incomplete),
         ("cancelled", samples::cancelled),
+        ("rehearsal", samples::rehearsal),
         ("open-loop", samples::open_loop),
         ("all-open", samples::all_open),
         ("read-unwritten", samples::read_unwritten),

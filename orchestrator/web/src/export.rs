@@ -1,11 +1,13 @@
 //! The exports that other programs read.
 
+use std::io::Write;
+
 use analysis::export::{Case, Export, Op, WorkloadOptions};
 
 use crate::Error;
 
 /// The CSV export's columns, in order, with what each holds. Numbers have a point and no separators; a figure that does not exist is empty.
-pub const CSV_COLUMNS: [(&str, &str); 75] = [
+pub const CSV_COLUMNS: [(&str, &str); 76] = [
     ("run_id", "UUID of the run"),
     ("run_name", "name of the plan"),
     ("run_state", "done, failed, cancelled, or the state of a run that has not ended"),
@@ -81,6 +83,7 @@ pub const CSV_COLUMNS: [(&str, &str); 75] = [
     ("generator_thread_cpu_max", "CPU time of the busiest engine thread, share of one CPU"),
     ("stalls", "times without any completion on a disk, all disks, preconditioning included"),
     ("stall_longest_seconds", "the longest of them"),
+    ("run_rehearsal", "true where the plan was only tried at its smallest: the figures are no result"),
 ];
 
 /// The run as JSON: the contract of [`Export`], indented.
@@ -88,9 +91,19 @@ pub const CSV_COLUMNS: [(&str, &str); 75] = [
 /// # Errors
 /// [`Error::Json`].
 pub fn export_json(export: &Export) -> Result<String, Error> {
-    let mut text = serde_json::to_string_pretty(export)?;
-    text.push('\n');
-    Ok(text)
+    let mut text = Vec::new();
+    write_json(export, &mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// [`export_json`] as it is sent: a run of a day has tens of megabytes.
+pub(crate) fn write_json(export: &Export, to: &mut dyn Write) -> Result<(), Error> {
+    serde_json::to_writer_pretty(&mut *to, export)?;
+    Ok(to.write_all(b"\n")?)
+}
+
+pub(crate) fn write_csv(export: &Export, to: &mut dyn Write) -> Result<(), Error> {
+    Ok(to.write_all(cases_csv(export)?.as_bytes())?)
 }
 
 /// The run as CSV: a header ([`CSV_COLUMNS`]), then a row a case and operation; a case without figures has one row without an operation.
@@ -125,6 +138,7 @@ fn row(export: &Export, index: usize, case: &Case, name: &str, op: Option<&Op>) 
     row.extend(options(case.options.as_ref()));
     row.extend(open_loop(case, name));
     row.extend(quality(case));
+    row.push(export.run.rehearsal.to_string());
     row
 }
 

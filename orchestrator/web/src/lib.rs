@@ -25,6 +25,8 @@ mod routes;
 mod server;
 mod source;
 mod static_files;
+mod store_source;
+mod streamed;
 mod tls;
 mod visitor;
 
@@ -33,12 +35,14 @@ pub use export::{CSV_COLUMNS, cases_csv, export_json};
 pub use hosts::AllowedHosts;
 pub use listener::{CONNECTION_LIMIT, HEADER_PATIENCE, serve};
 pub use live::{
-    Beat, CaseSecond, DiskBeat, Finding, Hub, Layout, LiveEnd, LiveProgress, Onlooker, StartError, Workshop,
+    Beat, CaseSecond, DiskBeat, Finding, Health, Hub, Layout, LiveEnd, LiveProgress, Onlooker, SoFar, StartError,
+    Workshop,
 };
 pub use report::report_html;
 pub use routes::{Access, Route};
 pub use server::{description, router, routes};
 pub use source::{Answer, Progress, RunSource, RunSummary, SourceError};
+pub use store_source::StoreSource;
 pub use tls::{TlsError, acceptor, certificate_files};
 
 /// Why a page, an export or the interface itself could not be made.
@@ -53,6 +57,9 @@ pub enum Error {
     /// A value cannot be written as CSV.
     #[error("the figures could not be written as CSV")]
     Csv(#[from] csv::Error),
+    /// What is made does not take it, or the client is gone.
+    #[error("it could not be written")]
+    Write(#[from] std::io::Error),
     /// A password cannot be hashed.
     #[error("passwords cannot be hashed: {0}")]
     Password(String),

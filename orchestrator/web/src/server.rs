@@ -31,6 +31,8 @@ fn all() -> Routes {
 /// | `/runs/{id}` | report |
 /// | `/runs/{id}/live`, `/runs/{id}/feed` | the run under way and its messages |
 /// | `/new`, `/profiles`, `/compare` | a plan to be started, workload profiles, cases side by side |
+/// | `/runs/{id}/cases/{place}` | one case with all its tables |
+/// | `/runs/{id}/tear-down` | what it left, to be removed |
 /// | `/runs/{id}/export.html`, `.json`, `.csv` | downloads |
 /// | `/users`, `/tokens`, `/account` | who may do what |
 /// | `/api/openapi.json` | description of `/api/v1` |

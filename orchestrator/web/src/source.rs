@@ -19,12 +19,34 @@ pub trait RunSource: Send + Sync + 'static {
     /// The runs that a filter lets through, newest first.
     fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> Answer<'a, Vec<RunSummary>>;
 
-    /// A run with all that was measured; none where there is no such run.
+    /// A run with all that was measured; none where there is no such run. Of a case that goes on, the figures so far, without its
+    /// seconds.
     fn load_export(&self, id: Uuid) -> Answer<'_, Option<Export>>;
 
-    /// The same without the series by second, which are most of a long run.
-    fn load_figures(&self, id: Uuid) -> Answer<'_, Option<Export>> {
+    /// The same as a report needs it: the hosts' load may be left out, since it is shown apart.
+    fn load_report(&self, id: Uuid) -> Answer<'_, Option<Export>> {
         self.load_export(id)
+    }
+
+    /// A run with the one case at `place` in the plan's order, from 0, or with none.
+    fn load_case(&self, id: Uuid, place: u32) -> Answer<'_, Option<Export>> {
+        Box::pin(async move {
+            let export = self.load_export(id).await?;
+            Ok(export.map(|export| {
+                let case = usize::try_from(place).ok().and_then(|place| export.cases.get(place).cloned());
+                Export { cases: case.into_iter().collect(), ..export }
+            }))
+        })
+    }
+
+    /// The same as a report without the series by second, which are most of a long run.
+    fn load_figures(&self, id: Uuid) -> Answer<'_, Option<Export>> {
+        self.load_report(id)
+    }
+
+    /// The plan of a run as it was written; none where there is no such run.
+    fn plan_yaml(&self, id: Uuid) -> Answer<'_, Option<String>> {
+        Box::pin(async move { Ok(self.load_figures(id).await?.map(|export| export.run.plan_yaml)) })
     }
 
     /// One run of the list; none where there is no such run.
@@ -63,6 +85,8 @@ pub struct RunSummary {
     pub finished: Option<Timestamp>,
     /// What the engineer says of it.
     pub note: String,
+    /// Its plan was tried at its smallest: what was measured is no result.
+    pub rehearsal: bool,
 }
 
 /// How far a run is.

@@ -130,6 +130,19 @@ impl Browser {
         self.driver.goto(format!("{}{path}", self.origin)).await.unwrap();
     }
 
+    /// A further tab of the same browser, at a path; it is the one in front.
+    pub(crate) async fn tab(&self, path: &str) -> WindowHandle {
+        let tab = self.driver.new_tab().await.unwrap();
+        self.front(&tab).await;
+        self.go(path).await;
+        tab
+    }
+
+    /// Brings a tab to the front.
+    pub(crate) async fn front(&self, tab: &WindowHandle) {
+        self.driver.switch_to_window(tab.clone()).await.unwrap();
+    }
+
     pub(crate) async fn reload(&self) {
         self.driver.refresh().await.unwrap();
     }

@@ -105,6 +105,47 @@ async fn hosts_and_storage_are_told_from_the_start_of_the_window() {
 }
 
 #[tokio::test]
+async fn a_page_reads_what_it_shows_and_merges_nothing() {
+    let (bench, fleet) = (Bench::new().await, fleet());
+    let case = bench.start_case(&fleet).await;
+    bench.all_ticks(case, &fleet).await;
+    let load = HostLoad {
+        host: "pve1".into(),
+        cpu_percent: Some(1.0),
+        memory_used_bytes: None,
+        memory_bytes: None,
+        io_pressure_percent: None,
+        io_wait_percent: None,
+    };
+    let at = "2026-03-01T10:00:05.75Z".parse().unwrap();
+    let sample = NewHostSample { at, hosts: vec![load.clone()], storage: None };
+    bench.store.add_host_sample(case, &sample).await.unwrap();
+    assert_eq!(bench.store.latest_host_sample(case).await.unwrap(), Some(sample));
+    assert!(bench.store.load_export(bench.run).await.unwrap().cases[0].ops.all.is_some(), "merged as far as it came");
+    let running = bench.store.load_report(bench.run).await.unwrap().cases.remove(0);
+    assert_eq!((running.state.as_str(), running.ops.all.is_none(), running.seconds.len()), ("running", true, 0));
+    assert_eq!((running.workers.expected, running.hosts.len(), running.hosts[0].hosts.len()), (2, 1, 0));
+
+    for worker in &fleet {
+        bench.finished(case, worker).await;
+    }
+    let result = bench.store.evaluate_case(case, Ending::Ran).await.unwrap();
+    bench.store.finish_case(case, &result).await.unwrap();
+    let whole = bench.store.load_export(bench.run).await.unwrap();
+    assert_eq!(whole.cases[0].hosts[0].hosts, [load]);
+    assert_eq!(bench.store.load_ended(bench.run).await.unwrap(), whole);
+    assert_eq!(bench.store.load_case(bench.run, 0).await.unwrap(), whole);
+    assert!(bench.store.load_case(bench.run, 1).await.unwrap().cases.is_empty());
+    let report = bench.store.load_report(bench.run).await.unwrap().cases.remove(0);
+    assert_eq!((&report.seconds, &report.per_disk), (&whole.cases[0].seconds, &whole.cases[0].per_disk));
+    let figures = bench.store.load_figures(bench.run).await.unwrap().cases.remove(0);
+    assert_eq!((figures.seconds.len(), &figures.ops), (0, &whole.cases[0].ops));
+    assert_eq!(bench.store.plan_yaml(bench.run).await.unwrap(), "name: two workers\n");
+    bench.store.add_run_warning(bench.run, "mind the gap").await.unwrap();
+    assert_eq!(bench.store.run_warnings(bench.run).await.unwrap(), ["mind the gap"]);
+}
+
+#[tokio::test]
 async fn a_sample_that_is_sent_again_changes_nothing() {
     let (bench, fleet) = (Bench::new().await, fleet());
     let case = bench.start_case(&fleet).await;

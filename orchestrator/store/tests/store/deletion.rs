@@ -20,6 +20,8 @@ async fn ended(bench: &Bench) {
         store::DiskFill { worker: "w1".into(), disk: "w1-d0".into(), bytes: 1, seconds: 1.0, verified_blocks: 1 };
     let fill = store::NewFill { footprint_bytes: 1_000_000_000, seconds: 1.0, disks: vec![fill] };
     bench.store.add_fill(bench.run, &fill).await.unwrap();
+    let sample = store::NewHostSample { at: jiff::Timestamp::now(), hosts: Vec::new(), storage: None };
+    bench.store.add_host_sample(case, &sample).await.unwrap();
     let result = bench.store.evaluate_case(case, Ending::Ran).await.unwrap();
     bench.store.finish_case(case, &result).await.unwrap();
     bench.store.add_event(bench.run, store::Level::Info, "it ran").await.unwrap();

@@ -76,8 +76,8 @@ async fn a_database_of_a_newer_version_is_refused_and_left_alone() {
     let before = std::fs::read(&file).unwrap();
     let data_dir = DataDir::new(bench.dir.path());
     for error in [Store::open(&data_dir).await.unwrap_err(), Store::open_read_only(&data_dir).await.unwrap_err()] {
-        assert!(matches!(error, StoreError::NewerVersion { found: 99, known: 6, .. }), "{error}");
-        assert!(error.to_string().contains("schema version 99, this program knows up to 6"), "{error}");
+        assert!(matches!(error, StoreError::NewerVersion { found: 99, known: 8, .. }), "{error}");
+        assert!(error.to_string().contains("schema version 99, this program knows up to 8"), "{error}");
     }
     assert_eq!(std::fs::read(&file).unwrap(), before);
 }
@@ -93,18 +93,47 @@ async fn a_database_of_the_first_version_is_brought_up_to_date_with_its_cases() 
     let data_dir = DataDir::new(bench.dir.path());
     execute(&file, "ALTER TABLE case_workers DROP COLUMN io_wq_cpu").await;
     execute(&file, "ALTER TABLE case_disks DROP COLUMN flushes").await;
-    for table in ["host_samples", "password_links", "sessions", "api_tokens", "users", "profiles"] {
+    for table in ["host_samples", "password_links", "sessions", "api_tokens", "users", "profiles", "case_series"] {
         execute(&file, sqlx::AssertSqlSafe(format!("DROP TABLE {table}"))).await;
     }
-    execute(&file, "ALTER TABLE runs DROP COLUMN note").await;
-    execute(&file, "ALTER TABLE runs DROP COLUMN deleted").await;
+    for index in ["runs_listed", "cases_by_state"] {
+        execute(&file, sqlx::AssertSqlSafe(format!("DROP INDEX {index}"))).await;
+    }
+    for column in ["note", "deleted", "rehearsal", "planned_cases"] {
+        execute(&file, sqlx::AssertSqlSafe(format!("ALTER TABLE runs DROP COLUMN {column}"))).await;
+    }
+    execute(&file, "ALTER TABLE workers DROP COLUMN host").await;
     execute(&file, "DELETE FROM _sqlx_migrations WHERE version > 1").await;
     let older = Store::open_read_only(&data_dir).await.unwrap_err();
-    assert!(matches!(older, StoreError::OlderVersion { found: 1, known: 6, .. }), "{older}");
+    assert!(matches!(older, StoreError::OlderVersion { found: 1, known: 8, .. }), "{older}");
     let store = Store::open(&data_dir).await.unwrap();
     let result = store.evaluate_case(case, analysis::case::Ending::Ran).await.unwrap();
     assert_eq!(result.figures.per_disk.len(), 2);
     assert_eq!(result.figures.per_worker[0].generator.as_ref().unwrap().io_wq_cpu, 0.0);
+}
+
+#[tokio::test]
+async fn seconds_that_an_earlier_version_kept_as_rows_are_read() {
+    let (bench, fleet) = (Bench::new().await, crate::support::fleet());
+    let case = bench.start_case(&fleet).await;
+    bench.all_ticks(case, &fleet).await;
+    for worker in &fleet {
+        bench.finished(case, worker).await;
+    }
+    let result = bench.store.evaluate_case(case, analysis::case::Ending::Ran).await.unwrap();
+    bench.store.finish_case(case, &result).await.unwrap();
+    let file = bench.dir.path().join(DATABASE_FILE);
+    execute(&file, "DELETE FROM case_series").await;
+    execute(
+        &file,
+        "INSERT INTO cluster_seconds (case_id, phase, second, read_iops, read_mib_per_s, read_mean_us, read_p50_us, \
+        read_p99_us, read_max_us) VALUES (1, 'sample', 3, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5)",
+    )
+    .await;
+    let (precondition, sample) = bench.store.cluster_seconds(case).await.unwrap();
+    assert!(precondition.is_empty());
+    assert_eq!((sample.len(), sample[0].t, &sample[0].write), (1, 3, &None));
+    assert_eq!(sample[0].read.as_ref().unwrap().max_us, 6.5);
 }
 
 #[tokio::test]

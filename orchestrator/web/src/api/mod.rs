@@ -53,6 +53,8 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .api(Viewer, routes!(runs::list))
         .api(Viewer, routes!(runs::export))
         .api(Viewer, routes!(runs::progress))
+        .api(Viewer, routes!(runs::leftovers))
+        .api(Admin, routes!(runs::tear_down))
         .api(Admin, routes!(runs::set_note))
         .api(Admin, routes!(runs::delete))
         .api(Admin, routes!(users::list))

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
-use crate::export_json;
+use crate::export::write_json;
 use crate::pages::{self, RunsQuery, run_id};
 use crate::problem::{ErrorBody, Problem};
 use crate::source::{Progress, RunSummary};
+use crate::streamed::streamed;
 
 /// Runs of an answer where none are asked for.
 const DEFAULT_LIMIT: u32 = 1000;
@@ -37,6 +38,13 @@ pub(crate) struct Note {
     note: String,
 }
 
+/// What a run left.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Leftovers {
+    /// Each for a person; empty where everything is gone.
+    left: Vec<String>,
+}
+
 /// How to delete.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -57,7 +65,7 @@ pub(crate) async fn list(State(app): State<App>, Query(query): Query<RunsQuery>)
     responses((status = 200, body = Object), (status = 404, body = ErrorBody)))]
 pub(crate) async fn export(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
     let (_, export) = pages::load(&app, &id).await?;
-    let body = pages::render(move || export_json(&export)).await?;
+    let body = streamed(move |to| write_json(&export, to));
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 
@@ -78,6 +86,20 @@ pub(crate) async fn set_note(
 ) -> Result<StatusCode, Problem> {
     pages::write_note(&app, run_id(&id)?, &note.note).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// What a run's journal does not say to be removed; of a run that goes on, what there is now.
+#[utoipa::path(get, path = "/api/v1/runs/{id}/leftovers", tag = "runs", params(("id" = Uuid, Path)),
+    responses((status = 200, body = Leftovers)))]
+pub(crate) async fn leftovers(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Leftovers>, Problem> {
+    Ok(Json(Leftovers { left: app.workshop().left(run_id(&id)?).await? }))
+}
+
+/// Removes what a run that has ended left; answers what could not be removed, and why.
+#[utoipa::path(post, path = "/api/v1/runs/{id}/tear-down", tag = "runs", params(("id" = Uuid, Path)),
+    responses((status = 200, body = Leftovers), (status = 409, body = ErrorBody)))]
+pub(crate) async fn tear_down(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Leftovers>, Problem> {
+    Ok(Json(Leftovers { left: pages::torn_down(&app, run_id(&id)?).await? }))
 }
 
 /// Deletes a run that has ended.

@@ -177,7 +177,7 @@ fn build(
     let cases: Vec<&Case> = found.iter().map(|(_, case)| *case).collect();
     let unit = side_by_side::unit(&cases);
     let columns: Vec<Column> =
-        found.iter().enumerate().map(|(place, (run, case))| column(place, *run, &names, case)).collect();
+        found.iter().enumerate().map(|(place, (run, case))| column(place, (*run, by_id[run]), &names, case)).collect();
     let labelled: Vec<(String, &Case)> =
         columns.iter().zip(&cases).map(|(column, case)| (label(column, names.len()), *case)).collect();
     let compared: Vec<&Export> = exports.iter().map(|(_, export)| export).collect();
@@ -218,7 +218,8 @@ fn run_cases(id: Uuid, export: &Export, names: &BTreeMap<Uuid, String>, picked: 
     RunCases { name: names[&id].clone(), cases: cases.collect() }
 }
 
-fn column(place: usize, run: Uuid, names: &BTreeMap<Uuid, String>, case: &Case) -> Column {
+fn column(place: usize, (run, export): (Uuid, &Export), names: &BTreeMap<Uuid, String>, case: &Case) -> Column {
+    let rehearsal = export.run.rehearsal.then(|| "a rehearsal: no result".to_owned());
     let state = (case.state != "complete").then(|| match &case.reason {
         Some(reason) => format!("{}: {reason}", case.state),
         None => case.state.clone(),
@@ -229,7 +230,7 @@ fn column(place: usize, run: Uuid, names: &BTreeMap<Uuid, String>, case: &Case) 
         run_name: names.get(&run).cloned().unwrap_or_default(),
         footprint: case.footprint.clone(),
         workload: case.workload.clone(),
-        notes: state.into_iter().chain(case.warnings.iter().cloned()).collect(),
+        notes: rehearsal.into_iter().chain(state).chain(case.warnings.iter().cloned()).collect(),
     }
 }
 

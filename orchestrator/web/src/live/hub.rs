@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use analysis::export::{Event, Second};
+use analysis::export::{Event, HostLoad, Ops, Second, StorageHealth};
 use jiff::Timestamp;
-use plan::{Schedule, TestPlan};
+use plan::{Schedule, Target, TestPlan};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
@@ -25,6 +25,8 @@ const REPLAYED_MESSAGES: usize = 60;
 const LAG_MESSAGES: usize = 32;
 /// Lines of events that the page shows; the report has all of them.
 pub(crate) const LOG_LINES: usize = 200;
+/// Words of the guard that are shown beside the hosts, the last ones.
+const GUARD_LINES: usize = 5;
 
 /// How far the run is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -68,6 +70,30 @@ pub struct CaseSecond {
     pub disks: BTreeMap<String, Vec<DiskBeat>>,
 }
 
+/// Hosts and storage as the place told them last.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Health {
+    /// When.
+    pub at: Timestamp,
+    /// Hosts in use, by name.
+    pub hosts: Vec<HostLoad>,
+    /// Health of the storage cluster, where there is one that answers.
+    pub storage: Option<StorageHealth>,
+}
+
+/// The figures so far of the case that goes on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SoFar {
+    /// Place of the case in the plan's order, from 0.
+    pub ordinal: u32,
+    /// Workers that the figures contain.
+    pub workers: u32,
+    /// Seconds of the window that they cover.
+    pub seconds: u32,
+    /// The figures.
+    pub ops: Ops,
+}
+
 /// What is new since the last message. Everything may be absent.
 #[derive(Debug, Default)]
 pub struct Beat {
@@ -81,6 +107,12 @@ pub struct Beat {
     pub fill: Option<(u32, f64)>,
     /// Events.
     pub events: Vec<Event>,
+    /// Hosts and storage.
+    pub health: Option<Health>,
+    /// What the reader of all figures must know, all of it, where something was added.
+    pub warnings: Option<Vec<String>>,
+    /// The case under way.
+    pub so_far: Option<SoFar>,
 }
 
 /// How a run ended, for its viewers.
@@ -129,6 +161,12 @@ struct LiveRun {
     recent: VecDeque<(u32, Figures)>,
     heat: HeatWindow,
     log: VecDeque<Event>,
+    /// The place can tell the load of its hosts.
+    tells_health: bool,
+    health: Option<Health>,
+    warnings: Vec<String>,
+    guard: VecDeque<Event>,
+    so_far: Option<SoFar>,
     end: Option<LiveEnd>,
     stopping: bool,
 }
@@ -169,6 +207,11 @@ impl Hub {
             recent: VecDeque::new(),
             heat: HeatWindow::default(),
             log: VecDeque::new(),
+            tells_health: matches!(plan.target, Target::Proxmox(_)),
+            health: None,
+            warnings: Vec::new(),
+            guard: VecDeque::new(),
+            so_far: None,
             end: None,
             stopping: false,
         });
@@ -225,6 +268,12 @@ impl Hub {
         self.lock().run.as_ref().filter(|run| run.id == id).map(|run| run.progress.clone())
     }
 
+    /// The figures so far of the case of run `id` that goes on; none where the hub does not show it, or between cases.
+    #[must_use]
+    pub fn so_far(&self, id: Uuid) -> Option<SoFar> {
+        self.lock().run.as_ref().filter(|run| run.id == id)?.so_far.clone()
+    }
+
     /// The whole state of run `id`; none where the hub does not show it.
     pub(crate) fn snapshot(&self, id: Uuid) -> Option<Snapshot> {
         let state = self.lock();
@@ -241,6 +290,10 @@ impl Hub {
             steps: run.steps.clone(),
             progress: run.progress.clone(),
             log: run.log.iter().cloned().collect(),
+            tells_health: run.tells_health,
+            health: run.health.clone(),
+            warnings: run.warnings.clone(),
+            guard: run.guard.iter().cloned().collect(),
             end: run.end.clone(),
             stopping: run.stopping,
         })
@@ -316,6 +369,10 @@ pub(crate) struct Snapshot {
     pub(crate) steps: Vec<StepView>,
     pub(crate) progress: LiveProgress,
     pub(crate) log: Vec<Event>,
+    pub(crate) tells_health: bool,
+    pub(crate) health: Option<Health>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) guard: Vec<Event>,
     pub(crate) end: Option<LiveEnd>,
     pub(crate) stopping: bool,
 }
@@ -338,6 +395,10 @@ impl LiveRun {
             "recent": recent,
             "heat": self.heat.map(),
             "log": self.log,
+            "tells_health": self.tells_health,
+            "health": self.health,
+            "warnings": self.warnings,
+            "guard": self.guard,
             "stopping": self.stopping,
             "end": self.end,
         });
@@ -356,6 +417,16 @@ impl LiveRun {
         }
         if let Some(layout) = beat.layout {
             self.heat.begin(layout);
+            self.so_far = None;
+        }
+        self.so_far = beat.so_far.or(self.so_far.take());
+        if let Some(health) = beat.health {
+            message.insert("health".to_owned(), json!(health));
+            self.health = Some(health);
+        }
+        if let Some(warnings) = beat.warnings {
+            message.insert("warnings".to_owned(), json!(warnings));
+            self.warnings = warnings;
         }
         let fresh: Vec<(u32, Figures)> = beat
             .seconds
@@ -374,8 +445,19 @@ impl LiveRun {
         self.series_into(message, &fresh);
         if !beat.events.is_empty() {
             message.insert("events".to_owned(), json!(beat.events));
+            self.heed_guard(&beat.events, message);
             self.log.extend(beat.events);
             self.log.drain(..self.log.len().saturating_sub(LOG_LINES));
+        }
+    }
+
+    fn heed_guard(&mut self, events: &[Event], message: &mut Map<String, Value>) {
+        let of_guard = |event: &&Event| event.level != "info" && event.message.contains("guard");
+        let before = self.guard.len();
+        self.guard.extend(events.iter().filter(of_guard).cloned());
+        if self.guard.len() > before {
+            self.guard.drain(..self.guard.len().saturating_sub(GUARD_LINES));
+            message.insert("guard".to_owned(), json!(self.guard));
         }
     }
 
@@ -469,6 +551,48 @@ mod tests {
         let size = state.to_string().len();
         assert!(size < 160 << 10, "{size} bytes");
         assert!(hub.lock().replay.len() <= REPLAYED_MESSAGES);
+    }
+
+    #[test]
+    fn hosts_warnings_and_the_guard_are_told_and_kept_within_bounds() {
+        let (hub, id) = started();
+        assert!(whole(&hub, id)["health"].is_null() && whole(&hub, id)["tells_health"] == false, "the demo is local");
+        let host = |cpu| HostLoad {
+            host: "pve1".into(),
+            cpu_percent: Some(cpu),
+            memory_used_bytes: None,
+            memory_bytes: None,
+            io_pressure_percent: None,
+            io_wait_percent: None,
+        };
+        for cpu in [10.0, 20.0] {
+            let health = Health { at: Timestamp::now(), hosts: vec![host(cpu)], storage: None };
+            hub.beat(Beat { health: Some(health), warnings: Some(vec!["w1 was moved".into()]), ..Beat::default() });
+        }
+        let event = |level: &str, message: String| Event { at: Timestamp::now(), level: level.into(), message };
+        let guard = (0..9).map(|number| event("warning", format!("the guard cannot look {number}")));
+        let others = [event("info", "the guard can look again".into()), event("error", "no disk".into())];
+        hub.beat(Beat { events: guard.chain(others).collect(), ..Beat::default() });
+        hub.beat(Beat::default());
+        let state = whole(&hub, id);
+        assert_eq!(state["health"]["hosts"][0]["cpu_percent"], 20.0);
+        assert_eq!(state["warnings"], json!(["w1 was moved"]));
+        let guard: Vec<&str> =
+            state["guard"].as_array().unwrap().iter().filter_map(|event| event["message"].as_str()).collect();
+        assert_eq!(guard.len(), GUARD_LINES);
+        assert_eq!(guard[GUARD_LINES - 1], "the guard cannot look 8");
+    }
+
+    #[test]
+    fn the_figures_so_far_are_of_the_case_under_way() {
+        let (hub, id) = started();
+        let so_far = |ordinal| SoFar { ordinal, workers: 2, seconds: 5, ops: Ops::default() };
+        hub.beat(Beat { layout: Some(Vec::new()), so_far: Some(so_far(0)), ..Beat::default() });
+        hub.beat(Beat::default());
+        assert_eq!(hub.so_far(id), Some(so_far(0)));
+        assert_eq!(hub.so_far(Uuid::nil()), None);
+        hub.beat(Beat { layout: Some(Vec::new()), ..Beat::default() });
+        assert_eq!(hub.so_far(id), None, "the next case has none yet");
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod stream;
 mod workshop;
 
 pub use heat::{DiskBeat, Layout};
-pub use hub::{Beat, CaseSecond, Hub, LiveEnd, LiveProgress};
+pub use hub::{Beat, CaseSecond, Health, Hub, LiveEnd, LiveProgress, SoFar};
 pub use workshop::{Finding, Onlooker, StartError, Workshop};
 
 use crate::routes::{Access, Routes};

@@ -1,6 +1,6 @@
 //! `/runs/{id}/live`: the run under way.
 
-use analysis::export::Event;
+use analysis::export::{Event, HostLoad, StorageHealth};
 use askama::Template;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -8,7 +8,7 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::hub::Snapshot;
+use super::hub::{Health, Snapshot};
 use super::steps::StepView;
 use super::stream;
 use crate::app::App;
@@ -16,7 +16,7 @@ use crate::format::{self, Time};
 use crate::frame::{Flash, Frame, html, onward};
 use crate::pages::run_id;
 use crate::problem::Problem;
-use crate::report::escape_island;
+use crate::report::{escape_island, is_at_rest};
 use crate::visitor::Visitor;
 
 #[derive(Template)]
@@ -37,6 +37,11 @@ struct LivePage {
     reason: Option<String>,
     steps: Vec<StepRow>,
     log: Vec<LogRow>,
+    tells_health: bool,
+    health: Option<HealthView>,
+    warnings: Vec<String>,
+    /// What the guard said last.
+    guard: Vec<LogRow>,
     /// The whole state, for the script.
     island: String,
 }
@@ -51,6 +56,30 @@ struct StepRow {
     estimate: String,
     began: String,
     took: String,
+}
+
+/// Hosts and storage, last.
+struct HealthView {
+    at: Time,
+    hosts: Vec<HostRow>,
+    storage: Option<StorageRow>,
+}
+
+struct HostRow {
+    host: String,
+    cpu: String,
+    memory: String,
+    io_pressure: String,
+    io_wait: String,
+}
+
+struct StorageRow {
+    status: String,
+    checks: String,
+    recovery: String,
+    displaced: String,
+    scrubbing: String,
+    at_rest: bool,
 }
 
 struct LogRow {
@@ -69,7 +98,9 @@ pub(crate) async fn page(State(app): State<App>, frame: Frame, Path(id): Path<St
 }
 
 fn live_page(frame: Frame, id: Uuid, snapshot: Snapshot) -> LivePage {
-    let Snapshot { name, began, steps, progress, log, end, stopping, json, .. } = snapshot;
+    let Snapshot {
+        name, began, steps, progress, log, tells_health, health, warnings, guard, end, stopping, json, ..
+    } = snapshot;
     let (state, tone) = match &end {
         None => (progress.state.clone(), "busy"),
         Some(end) if end.state == "done" => (end.state.clone(), "good"),
@@ -91,6 +122,10 @@ fn live_page(frame: Frame, id: Uuid, snapshot: Snapshot) -> LivePage {
         reason: end.and_then(|end| end.reason),
         steps: steps.iter().map(step_row).collect(),
         log: log.into_iter().rev().map(log_row).collect(),
+        tells_health,
+        health: health.map(health_view),
+        warnings,
+        guard: guard.into_iter().map(log_row).collect(),
         island: escape_island(&json),
     }
 }
@@ -110,6 +145,41 @@ fn step_row(step: &StepView) -> StepRow {
         estimate: format::duration(step.seconds as f64),
         began: step.began.map_or(String::new(), format::duration),
         took: step.began.zip(step.ended).map_or(String::new(), |(from, to)| format::duration(to - from)),
+    }
+}
+
+fn health_view(health: Health) -> HealthView {
+    HealthView {
+        at: Time(health.at),
+        hosts: health.hosts.into_iter().map(host_row).collect(),
+        storage: health.storage.map(storage_row),
+    }
+}
+
+fn host_row(load: HostLoad) -> HostRow {
+    let percent = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.1}"));
+    let memory = match (load.memory_used_bytes, load.memory_bytes) {
+        (Some(used), Some(of)) => format!("{} of {}", format::bytes(used), format::bytes(of)),
+        (Some(used), None) => format::bytes(used),
+        (None, _) => "–".to_owned(),
+    };
+    HostRow {
+        memory,
+        cpu: percent(load.cpu_percent),
+        io_pressure: percent(load.io_pressure_percent),
+        io_wait: percent(load.io_wait_percent),
+        host: load.host,
+    }
+}
+
+fn storage_row(health: StorageHealth) -> StorageRow {
+    StorageRow {
+        at_rest: is_at_rest(&health),
+        checks: health.checks.join(", "),
+        recovery: format::bytes(health.recovery_bytes_per_second),
+        displaced: format!("{:.2}", health.displaced_percent),
+        scrubbing: format::count(health.scrubbing),
+        status: health.status,
     }
 }
 
@@ -157,7 +227,7 @@ pub(crate) async fn stop(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id = run_id(&id)?;
-    let flash = if app.workshop().stop(id) {
+    let flash = if app.workshop().stop(id).await {
         Flash::done("The run stops: its workers end, what was measured is kept, disks are removed.")
     } else {
         Flash::refused(&Problem::conflict("The run does not go on in this server."))

@@ -8,6 +8,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::hub::Hub;
+use crate::source::Answer;
 
 /// Starts and stops runs; one goes on at a time.
 pub trait Workshop: Send + Sync + 'static {
@@ -18,7 +19,17 @@ pub trait Workshop: Send + Sync + 'static {
     fn start(&self, plan: TestPlan, yaml: String) -> BoxFuture<'_, Result<Uuid, StartError>>;
 
     /// Asks a run to end early: what was measured is kept, its workers and disks are removed. False where it does not go on here.
-    fn stop(&self, id: Uuid) -> bool;
+    fn stop(&self, id: Uuid) -> BoxFuture<'_, bool>;
+
+    /// What a run's journal does not say to be removed, for a person. No place is looked at.
+    fn left(&self, _id: Uuid) -> Answer<'_, Vec<String>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// Removes what a run that has ended left; answers what could not be removed, and why. It goes on where nobody waits for it any more.
+    fn tear_down(&self, _id: Uuid) -> BoxFuture<'_, Result<Vec<String>, String>> {
+        Box::pin(async { Err("this server only shows runs: use `fourcorners cleanup`".to_owned()) })
+    }
 
     /// What stands in the way of a plan, or should be known before its start. Nothing is changed.
     fn findings<'a>(&'a self, plan: &'a TestPlan) -> BoxFuture<'a, Vec<Finding>>;
@@ -78,8 +89,8 @@ impl Workshop for Onlooker {
         Box::pin(async move { Err(StartError::Closed(closed)) })
     }
 
-    fn stop(&self, _: Uuid) -> bool {
-        false
+    fn stop(&self, _: Uuid) -> BoxFuture<'_, bool> {
+        Box::pin(async { false })
     }
 
     fn findings<'a>(&'a self, _: &'a TestPlan) -> BoxFuture<'a, Vec<Finding>> {

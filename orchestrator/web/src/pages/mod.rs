@@ -18,7 +18,7 @@ use crate::problem::Problem;
 use crate::routes::{Access, Routes};
 use crate::visitor::Visitor;
 
-pub(crate) use run::{load, render, run_id, write_note};
+pub(crate) use run::{load, render, run_id, torn_down, write_note};
 pub(crate) use runs::RunsQuery;
 pub(crate) use tokens::{end as end_token, visible as visible_tokens};
 
@@ -36,12 +36,15 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .post(Viewer, "/logout", login::log_out)
         .get(Viewer, "/", runs::page)
         .get(Viewer, "/runs/{id}", run::page)
+        .get(Viewer, "/runs/{id}/cases/{place}", run::case_page)
         .get(Viewer, "/runs/{id}/export.html", run::export_as_html)
         .get(Viewer, "/runs/{id}/export.json", run::export_as_json)
         .get(Viewer, "/runs/{id}/export.csv", run::export_as_csv)
         .post(Admin, "/runs/{id}/note", run::set_note)
         .get(Admin, "/runs/{id}/delete", run::delete_page)
         .post(Admin, "/runs/{id}/delete", run::delete)
+        .get(Admin, "/runs/{id}/tear-down", run::tear_down_page)
+        .post(Admin, "/runs/{id}/tear-down", run::tear_down)
         .get(Admin, "/users", users::page)
         .post(Admin, "/users", users::add)
         .post(Admin, "/users/{id}/role", users::set_role)

@@ -1,5 +1,7 @@
 //! `/runs/{id}`: the report, its downloads, the engineer's note, and the run's deletion.
 
+use std::io::Write;
+
 use analysis::export::Export;
 use askama::Template;
 use axum::extract::{Form, Path, State};
@@ -11,13 +13,14 @@ use uuid::Uuid;
 
 use super::conclude;
 use crate::app::App;
+use crate::export::{write_csv, write_json};
 use crate::format::Time;
 use crate::frame::{Flash, Frame, html, onward};
 use crate::problem::Problem;
-use crate::report::{ReportView, verdict};
+use crate::report::{ReportView, Tables, verdict, write_report};
 use crate::source::RunSummary;
+use crate::streamed::streamed;
 use crate::visitor::Visitor;
-use crate::{Error, cases_csv, export_json, report_html};
 
 /// Characters of a note.
 pub(crate) const MAX_NOTE: usize = 10_000;
@@ -30,6 +33,16 @@ struct RunPage {
     note: String,
     view: ReportView,
     live: bool,
+    /// What the run's journal does not say to be removed.
+    left: Vec<String>,
+}
+
+#[derive(Template)]
+#[template(path = "pages/case.html")]
+struct CasePage {
+    frame: Frame,
+    id: Uuid,
+    view: ReportView,
 }
 
 #[derive(Template)]
@@ -61,13 +74,32 @@ pub(crate) struct DeleteForm {
 
 /// `/runs/{id}`.
 pub(crate) async fn page(State(app): State<App>, frame: Frame, Path(id): Path<String>) -> Result<Response, Problem> {
-    let (id, export) = load(&app, &id).await?;
-    let note = app.runs().summary(id).await?.map(|run| run.note).unwrap_or_default();
+    let id = run_id(&id)?;
+    let export = app.runs().load_report(id).await?.ok_or_else(|| Problem::no_run(&id.to_string()))?;
+    // Of a run that goes on, everything is there: that is no news.
+    let left = if export.run.finished.is_some() { app.workshop().left(id).await? } else { Vec::new() };
     let page = render(move || {
-        let view = ReportView::of(&export)?;
+        let view = ReportView::with_tables(&export, Tables::Apart(format!("/runs/{id}/cases")))?;
         let live = view.head.tone == "busy";
-        Ok(RunPage { frame, id, note, view, live }.render()?)
+        Ok(RunPage { frame, id, note: export.run.note, view, live, left }.render()?)
     });
+    Ok(Html(page.await?).into_response())
+}
+
+/// `/runs/{id}/cases/{place}`: one case with all its tables; its place is from 1.
+pub(crate) async fn case_page(
+    State(app): State<App>,
+    frame: Frame,
+    Path((id, place)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let id = run_id(&id)?;
+    let no_case = || Problem::no_page(&format!("/runs/{id}/cases/{place}"));
+    let ordinal = place.parse::<u32>().ok().and_then(|place| place.checked_sub(1)).ok_or_else(no_case)?;
+    let export = app.runs().load_case(id, ordinal).await?.ok_or_else(|| Problem::no_run(&id.to_string()))?;
+    if export.cases.is_empty() {
+        return Err(no_case());
+    }
+    let page = render(move || Ok(CasePage { frame, id, view: ReportView::of_case(&export)? }.render()?));
     Ok(Html(page.await?).into_response())
 }
 
@@ -125,6 +157,52 @@ pub(crate) async fn delete(
     }
 }
 
+#[derive(Template)]
+#[template(path = "pages/tear_down.html")]
+struct TearDownPage {
+    frame: Frame,
+    id: Uuid,
+    name: String,
+    state: String,
+    tone: &'static str,
+    started: Time,
+    left: Vec<String>,
+}
+
+/// `/runs/{id}/tear-down`: asks.
+pub(crate) async fn tear_down_page(
+    State(app): State<App>,
+    frame: Frame,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let run = summary(&app, &id).await?;
+    if run.finished.is_none() {
+        return Err(Problem::conflict(format!("The run {} goes on: stop it, which removes what it made.", run.name)));
+    }
+    let left = app.workshop().left(run.id).await?;
+    let (state, tone, _) = verdict(&run.state, run.complete);
+    html(&TearDownPage { frame, id: run.id, name: run.name, state, tone, started: Time(run.started), left })
+}
+
+/// `POST /runs/{id}/tear-down`.
+pub(crate) async fn tear_down(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let run = summary(&app, &id).await?;
+    let done = torn_down(&app, run.id).await.and_then(|left| match left.as_slice() {
+        [] => Ok(Flash::done("All that the run had left is gone.")),
+        left => Err(Problem::conflict(format!("Not all of it could be removed.\n{}", left.join("\n")))),
+    });
+    conclude(&app, &visitor, &format!("/runs/{}", run.id), done)
+}
+
+/// Removes what a run left; answers what could not be removed, and why.
+pub(crate) async fn torn_down(app: &App, id: Uuid) -> Result<Vec<String>, Problem> {
+    app.workshop().tear_down(id).await.map_err(|why| Problem::conflict(format!("Nothing was removed: {why}.")))
+}
+
 fn delete_question(frame: Frame, run: RunSummary, left: Option<String>) -> Result<DeletePage, Problem> {
     if run.finished.is_none() {
         return Err(Problem::conflict(format!(
@@ -150,17 +228,22 @@ async fn summary(app: &App, id: &str) -> Result<RunSummary, Problem> {
 
 /// `/runs/{id}/export.html`.
 pub(crate) async fn export_as_html(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
-    download(&app, &id, "html", "text/html; charset=utf-8", report_html).await
+    let (id, export) = load(&app, &id).await?;
+    download(id, export, "html", "text/html; charset=utf-8", write_report)
 }
 
 /// `/runs/{id}/export.json`.
 pub(crate) async fn export_as_json(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
-    download(&app, &id, "json", "application/json", export_json).await
+    let (id, export) = load(&app, &id).await?;
+    download(id, export, "json", "application/json", write_json)
 }
 
 /// `/runs/{id}/export.csv`.
 pub(crate) async fn export_as_csv(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
-    download(&app, &id, "csv", "text/csv; charset=utf-8", cases_csv).await
+    let id = run_id(&id)?;
+    // It has no seconds.
+    let export = app.runs().load_figures(id).await?.ok_or_else(|| Problem::no_run(&id.to_string()))?;
+    download(id, export, "csv", "text/csv; charset=utf-8", write_csv)
 }
 
 /// A run's id is a UUID; nothing else reaches the source.
@@ -181,17 +264,16 @@ pub(crate) async fn render(make: impl FnOnce() -> Result<String, Error> + Send +
     made.map_err(|error| Problem::render(&error))
 }
 
-async fn download(
-    app: &App,
-    id: &str,
+fn download(
+    id: Uuid,
+    export: Export,
     extension: &str,
     kind: &'static str,
-    make: fn(&Export) -> Result<String, Error>,
+    write: fn(&Export, &mut dyn Write) -> Result<(), Error>,
 ) -> Result<Response, Problem> {
-    let (id, export) = load(app, id).await?;
     let disposition = format!("attachment; filename=\"{}\"", file_name(&export.run.name, id, extension));
     let disposition = HeaderValue::try_from(disposition).map_err(|error| Problem::render(&error))?;
-    let body = render(move || make(&export)).await?;
+    let body = streamed(move |to| write(&export, to));
     let headers = [(header::CONTENT_TYPE, HeaderValue::from_static(kind)), (header::CONTENT_DISPOSITION, disposition)];
     Ok((headers, body).into_response())
 }

@@ -56,6 +56,7 @@ struct RunRow {
     started: Time,
     took: String,
     note: String,
+    rehearsal: bool,
     ended: bool,
 }
 
@@ -158,6 +159,7 @@ fn run_row(run: RunSummary) -> RunRow {
         started: Time(run.started),
         took: took.unwrap_or_else(|| "–".to_owned()),
         note: run.note,
+        rehearsal: run.rehearsal,
         ended: run.finished.is_some(),
     }
 }

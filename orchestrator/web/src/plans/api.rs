@@ -1,12 +1,12 @@
 //! Plans and runs for scripts.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use plan::{FillRate, Problem as PlanProblem};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::{check, in_force};
@@ -41,12 +41,26 @@ pub(crate) async fn check_plan(State(app): State<App>, yaml: String) -> Result<J
     Ok(Json(answer))
 }
 
+/// How to start.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct How {
+    /// At its smallest, with a canary first: marked so that its figures are taken for no result.
+    #[serde(default)]
+    rehearse: bool,
+}
+
 /// Starts a plan; one run goes on at a time.
-#[utoipa::path(post, path = "/api/v1/runs", tag = "runs",
+#[utoipa::path(post, path = "/api/v1/runs", tag = "runs", params(How),
     request_body(content = String, content_type = "application/yaml", description = "The plan, as docs/plan.md describes it"),
     responses((status = 201, body = Started), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
-pub(crate) async fn start(State(app): State<App>, yaml: String) -> Result<(StatusCode, Json<Started>), Problem> {
+pub(crate) async fn start(
+    State(app): State<App>,
+    Query(how): Query<How>,
+    yaml: String,
+) -> Result<(StatusCode, Json<Started>), Problem> {
     let plan = check::read(&yaml, &in_force(&app).await?).map_err(|errors| Problem::input(named(errors.problems())))?;
+    let plan = if how.rehearse { plan.rehearsal() } else { plan };
     match app.workshop().start(plan, yaml).await {
         Ok(id) => Ok((StatusCode::CREATED, Json(Started { id }))),
         Err(StartError::Refused(why)) => Err(Problem::input(why)),
@@ -66,7 +80,7 @@ fn named(problems: &[PlanProblem]) -> String {
     responses((status = 202), (status = 409, body = ErrorBody)))]
 pub(crate) async fn stop(State(app): State<App>, Path(id): Path<String>) -> Result<StatusCode, Problem> {
     let id = run_id(&id)?;
-    if app.workshop().stop(id) {
+    if app.workshop().stop(id).await {
         Ok(StatusCode::ACCEPTED)
     } else {
         Err(Problem::conflict("The run does not go on in this server."))

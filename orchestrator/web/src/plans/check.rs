@@ -49,6 +49,8 @@ pub(crate) struct Costs {
     pub(crate) total: String,
     pub(crate) ends: Time,
     pub(crate) parts: String,
+    /// What its rehearsal takes.
+    pub(crate) rehearsal: String,
     /// A cache size was entered.
     pub(crate) cached: bool,
 }
@@ -147,6 +149,7 @@ fn costs(plan: &TestPlan, cache: Option<u64>, now: Timestamp) -> Costs {
         total: time(schedule.total_seconds),
         ends: Time(now.saturating_add(length).unwrap_or(now)),
         parts,
+        rehearsal: time(plan::schedule(&plan.rehearsal(), FillRate::assumed()).total_seconds),
         cached: cache.is_some(),
     }
 }

@@ -108,8 +108,7 @@ fn new_page(
 
 async fn plan_of(app: &App, run: &str) -> Result<String, Problem> {
     let id = run_id(run)?;
-    let export = app.runs().load_figures(id).await?.ok_or_else(|| Problem::no_run(run))?;
-    Ok(export.run.plan_yaml)
+    app.runs().plan_yaml(id).await?.ok_or_else(|| Problem::no_run(run))
 }
 
 /// A text with what it is worth.
@@ -143,11 +142,14 @@ pub(crate) async fn act(State(app): State<App>, frame: Frame, Form(form): Form<P
     }
     let Judged { read, verdict } = judge(&app, &yaml, &form.cache).await?;
     let refused = match (form.action.as_str(), read) {
-        ("start", Ok(plan)) => match app.workshop().start(plan, yaml.clone()).await {
-            Ok(id) => return Ok(Redirect::to(&format!("/runs/{id}/live")).into_response()),
-            Err(error) => Some(refused(error)),
-        },
-        ("start", Err(_)) => Some(Refused {
+        (action @ ("start" | "rehearse"), Ok(plan)) => {
+            let plan = if action == "rehearse" { plan.rehearsal() } else { plan };
+            match app.workshop().start(plan, yaml.clone()).await {
+                Ok(id) => return Ok(Redirect::to(&format!("/runs/{id}/live")).into_response()),
+                Err(error) => Some(refused(error)),
+            }
+        }
+        ("start" | "rehearse", Err(_)) => Some(Refused {
             what: "The plan has problems, which are listed below. Nothing was started.".to_owned(),
             run: None,
         }),

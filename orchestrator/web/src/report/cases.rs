@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use analysis::export::{Case, Op, Ops};
+use analysis::export::{Case, Op, Ops, PerHost};
 
 use super::charts::{self, island};
 use super::figures::{OpFigures, listed_ops, op_figures, op_named};
@@ -39,18 +39,22 @@ pub(crate) struct CaseSection {
     pub(crate) storage_disturbed: bool,
     /// Samples that hosts and storage are told from.
     pub(crate) host_samples: usize,
+    /// Page of the case, where its disks or hosts are shown there and not here.
+    pub(crate) page: Option<String>,
     /// Disks that were reported.
     pub(crate) disks: usize,
     pub(crate) timeline: Option<String>,
     pub(crate) timeline_caption: String,
+    pub(crate) per_host: Vec<PartRow>,
     pub(crate) per_worker: Vec<PartRow>,
     pub(crate) per_disk: Vec<PartRow>,
 }
 
-/// A worker's or a disk's figures of one operation.
+/// A host's, a worker's or a disk's figures of one operation.
 pub(crate) struct PartRow {
-    pub(crate) worker: String,
-    pub(crate) disk: String,
+    pub(crate) name: String,
+    /// Of a host, its workers; of a disk, its serial.
+    pub(crate) more: String,
     pub(crate) op: &'static str,
     pub(crate) figures: OpFigures,
     /// IOPS divided by the median of its like.
@@ -89,6 +93,9 @@ fn case_section(source: &Source<'_>, index: usize, case: &Case) -> Result<CaseSe
     let workers = case.per_worker.iter().map(|part| (part.worker.as_str(), "", part.window_seconds, &part.ops));
     let disks =
         case.per_disk.iter().map(|part| (part.worker.as_str(), part.disk.as_str(), part.window_seconds, &part.ops));
+    let placed: Vec<(&str, String, &PerHost)> = case.per_host.iter().map(placed).collect();
+    let on_hosts = placed.iter().map(|(name, workers, part)| (*name, workers.as_str(), part.window_seconds, &part.ops));
+    let page = source.tables.page(index);
     Ok(CaseSection {
         footprint: case.footprint.clone(),
         anchor: case_anchor(index),
@@ -106,9 +113,20 @@ fn case_section(source: &Source<'_>, index: usize, case: &Case) -> Result<CaseSe
         disks: case.per_disk.len(),
         timeline: timeline.map(|timeline| island(&charts::Chart::Timeline(Box::new(timeline)))).transpose()?,
         timeline_caption,
+        per_host: part_rows(&on_hosts.collect::<Vec<_>>(), case.window_seconds, source.unit),
         per_worker: part_rows(&workers.collect::<Vec<_>>(), case.window_seconds, source.unit),
-        per_disk: part_rows(&disks.collect::<Vec<_>>(), case.window_seconds, source.unit),
+        per_disk: match page {
+            Some(_) => Vec::new(),
+            None => part_rows(&disks.collect::<Vec<_>>(), case.window_seconds, source.unit),
+        },
+        page,
     })
+}
+
+/// A host with how many of its workers are in its figures.
+fn placed(part: &PerHost) -> (&str, String, &PerHost) {
+    let name = part.host.as_deref().unwrap_or("this machine");
+    (name, format!("{} of {}", part.measured, part.placed), part)
 }
 
 fn case_facts(case: &Case) -> String {
@@ -133,17 +151,17 @@ fn part_rows(parts: &[Part<'_>], case_window: f64, unit: LatencyUnit) -> Vec<Par
     };
     let sorted: BTreeMap<&str, Vec<f64>> =
         ["read", "write", "all"].into_iter().map(|name| (name, iops(name))).collect();
-    let row = |(worker, disk, window, ops): &Part<'_>| {
+    let row = |(name, more, window, ops): &Part<'_>| {
         let own_window = (window - case_window).abs() > 0.05;
-        let named = |(name, op): (&'static str, &Op)| PartRow {
-            worker: (*worker).to_owned(),
-            disk: (*disk).to_owned(),
-            op: if name == "all" { "both" } else { name },
+        let named = |(kind, op): (&'static str, &Op)| PartRow {
+            name: (*name).to_owned(),
+            more: (*more).to_owned(),
+            op: if kind == "all" { "both" } else { kind },
             figures: op_figures(op, unit),
-            to_median: format::ratio(op.iops / median(&sorted[name])),
+            to_median: format::ratio(op.iops / median(&sorted[kind])),
             share: format!(
                 "{:.1}",
-                100.0 * op.iops / sorted[name].last().copied().unwrap_or(1.0).max(f64::MIN_POSITIVE)
+                100.0 * op.iops / sorted[kind].last().copied().unwrap_or(1.0).max(f64::MIN_POSITIVE)
             ),
             window: format::seconds(*window).text().to_owned(),
             own_window,

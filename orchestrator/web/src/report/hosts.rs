@@ -86,7 +86,7 @@ fn storage_row(stretch: &[(f64, &StorageHealth)]) -> StorageRow {
         recovery: format::bytes(most.recovery_bytes_per_second),
         displaced: format!("{:.2}", most.displaced_percent),
         scrubbing: format::count(most.scrubbing),
-        disturbed: is_disturbed(&most),
+        disturbed: !is_at_rest(&most),
     }
 }
 
@@ -120,16 +120,17 @@ fn most_of<'a>(mut all: impl Iterator<Item = &'a StorageHealth>) -> StorageHealt
     })
 }
 
-fn is_disturbed(health: &StorageHealth) -> bool {
+/// Healthy, and at no work of its own.
+pub(crate) fn is_at_rest(health: &StorageHealth) -> bool {
     let StorageHealth { status, recovery_bytes_per_second, displaced_percent, scrubbing, .. } = health;
-    status != AT_REST || *recovery_bytes_per_second > 0 || *displaced_percent > 0.0 || *scrubbing > 0
+    status == AT_REST && *recovery_bytes_per_second == 0 && *displaced_percent <= 0.0 && *scrubbing == 0
 }
 
 /// What the storage cluster did in the window beside the load, in words; none where it was at rest, or nothing is known.
 pub(crate) fn disturbance(case: &Case) -> Option<String> {
     let in_window = case.hosts.iter().filter(|sample| sample.t >= 0.0).filter_map(|sample| sample.storage.as_ref());
     let most = most_of(in_window);
-    if !is_disturbed(&most) {
+    if is_at_rest(&most) {
         return None;
     }
     let recovery = (most.recovery_bytes_per_second > 0)

@@ -15,7 +15,9 @@ mod series;
 mod view;
 
 pub(crate) use charts::{escape_island, overlay};
+pub(crate) use hosts::is_at_rest;
 pub use page::report_html;
+pub(crate) use page::write_report;
 pub(crate) use plan_view::flatten;
 pub(crate) use profile::profile;
-pub(crate) use view::{ReportView, verdict};
+pub(crate) use view::{ReportView, Tables, verdict};

@@ -1,5 +1,7 @@
 //! The report's pages.
 
+use std::io::Write;
+
 use analysis::export::Export;
 use askama::Template;
 
@@ -23,15 +25,23 @@ struct FilePage {
 /// # Errors
 /// [`Error::Json`] or [`Error::Template`]: neither depends on the figures.
 pub fn report_html(export: &Export) -> Result<String, Error> {
-    let page = FilePage {
+    Ok(file_page(export)?.render()?)
+}
+
+/// [`report_html`] as it is sent.
+pub(crate) fn write_report(export: &Export, to: &mut dyn Write) -> Result<(), Error> {
+    Ok(file_page(export)?.write_into(to)?)
+}
+
+fn file_page(export: &Export) -> Result<FilePage, Error> {
+    Ok(FilePage {
         view: ReportView::of(export)?,
         version: env!("CARGO_PKG_VERSION"),
         policy: file_policy(),
         style: assets::REPORT_CSS,
         plotly: assets::plotly_js(),
         script: assets::REPORT_JS,
-    };
-    Ok(page.render()?)
+    })
 }
 
 /// Only the two scripts that we put there run, whatever text a name brings along, and nothing is fetched.

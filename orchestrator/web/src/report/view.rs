@@ -32,7 +32,21 @@ pub(crate) struct ReportView {
     pub(crate) engine: EngineView,
     pub(crate) environment: EnvironmentView,
     pub(crate) events: Vec<EventRow>,
+    /// One case by itself: its details are open.
+    pub(crate) single: bool,
 }
+
+/// Where a report's longest tables are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Tables {
+    /// In the report.
+    Inside,
+    /// Each case has a page of its own below this path; a short report has them inside nevertheless.
+    Apart(String),
+}
+
+/// Rows by data disk that a page shows inside, all cases together.
+const INSIDE_DISKS: usize = 400;
 
 /// Who, what, when, where.
 pub(crate) struct Head {
@@ -43,6 +57,10 @@ pub(crate) struct Head {
     pub(crate) tone: &'static str,
     /// Says what is wrong with an incomplete, failed or cancelled run, or that it still goes on.
     pub(crate) banner: Option<String>,
+    /// What was measured is no result.
+    pub(crate) rehearsal: bool,
+    /// What the engineer says of the run.
+    pub(crate) note: String,
     pub(crate) reason: Option<String>,
     pub(crate) started: Time,
     pub(crate) finished: Option<Time>,
@@ -68,12 +86,29 @@ pub(crate) struct Source<'a> {
     pub(crate) workloads: Vec<String>,
     /// One a case.
     pub(crate) caveats: Vec<Caveats>,
+    pub(crate) tables: Tables,
 }
 
 impl ReportView {
     /// # Errors
     /// A figure that JSON cannot hold.
     pub(crate) fn of(export: &Export) -> Result<Self, serde_json::Error> {
+        Self::with_tables(export, Tables::Inside)
+    }
+
+    /// One case by itself, with all its details.
+    ///
+    /// # Errors
+    /// As [`ReportView::of`].
+    pub(crate) fn of_case(export: &Export) -> Result<Self, serde_json::Error> {
+        Ok(Self { single: true, ..Self::of(export)? })
+    }
+
+    /// [`ReportView::of`] with its longest tables in their place.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn with_tables(export: &Export, tables: Tables) -> Result<Self, serde_json::Error> {
         let plan = PlanView::of(&export.run.plan);
         let mut notes = Notes::default();
         let caveats = export.cases.iter().map(|case| of_case(case, &plan, &mut notes)).collect();
@@ -84,6 +119,7 @@ impl ReportView {
             workloads: all_workloads(export, &plan),
             caveats,
             plan,
+            tables: tables.where_needed(export),
         };
         Ok(Self {
             head: head(&source),
@@ -101,7 +137,25 @@ impl ReportView {
             plan_yaml: export.run.plan_yaml.clone(),
             environment: EnvironmentView::of(&export.run.environment),
             events: events(export),
+            single: false,
         })
+    }
+}
+
+impl Tables {
+    fn where_needed(self, export: &Export) -> Self {
+        let disks: usize = export.cases.iter().map(|case| case.per_disk.len()).sum();
+        // Samples without hosts: their load was left out, to be shown by itself.
+        let hosts_left_out = export.cases.iter().flat_map(|case| &case.hosts).any(|sample| sample.hosts.is_empty());
+        if disks > INSIDE_DISKS || hosts_left_out { self } else { Self::Inside }
+    }
+
+    /// The page of the case at this place.
+    pub(crate) fn page(&self, place: usize) -> Option<String> {
+        match self {
+            Self::Inside => None,
+            Self::Apart(path) => Some(format!("{path}/{}", place + 1)),
+        }
     }
 }
 
@@ -167,6 +221,8 @@ fn head(source: &Source<'_>) -> Head {
         state,
         tone,
         banner,
+        rehearsal: run.rehearsal,
+        note: run.note.clone(),
         reason: run.reason.clone(),
         started: Time(run.started),
         finished: run.finished.map(Time),

@@ -18,6 +18,7 @@ fn path(route: &Route) -> String {
         .replace("{id}", ID)
         .replace("{secret}", "secret")
         .replace("{hash}", "0")
+        .replace("{place}", "1")
         .replace("{name}", "x")
         .replace("{set}", "own");
     assert!(!path.contains('{'), "{path}: give the name a value here");

@@ -2,16 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use analysis::export::Export;
-use web::Progress;
+use analysis::export::{Event, Export};
+use web::{Progress, RunSource as _};
 
 use crate::driver::Browser;
 use crate::listener::Served;
 use crate::router::ID;
 use crate::samples;
 use crate::source::Runs;
+use crate::workshop;
 
 /// A page takes a few seconds; a browser that hangs is killed.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -134,6 +136,69 @@ async fn the_served_page_draws_its_charts_under_its_policy_and_follows_a_run() {
     assert_eq!(browser.find("dd[data-live=iops]").await.text().await.unwrap(), "24,000", "the progress is not shown");
     assert_eq!(browser.find("dd[data-live=seconds_left]").await.text().await.unwrap(), "1 m 33 s");
     browser.asked_nobody_else().await;
+    browser.end().await;
+    served.stop().await;
+}
+
+/// Hours of seconds and events leave a live page with as many elements as its first minutes did.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_page_does_not_grow_with_its_run() {
+    let hub = Arc::new(web::Hub::default());
+    workshop::begin(&hub);
+    let layout = vec![("w1".to_owned(), vec!["d1".to_owned()])];
+    hub.beat(web::Beat { layout: Some(layout), ..web::Beat::default() });
+    let served = Served::with_hub(Runs::new(vec![samples::running()], None), None, Arc::clone(&hub)).await;
+    let Some(browser) = Browser::start(&format!("http://{}", served.address)).await else { return served.stop().await };
+    browser.goto(&served.app.enter_link().unwrap()).await;
+    browser.goto(&format!("/runs/{ID}/live")).await;
+    let mut at = 0;
+    let mut feed = async |seconds: u32| {
+        for _ in 0..seconds {
+            let message = format!("event {at}");
+            let event = Event { at: jiff::Timestamp::now(), level: "info".into(), message };
+            hub.beat(web::Beat { events: vec![event], ..workshop::beat(at) });
+            at += 1;
+            // In pieces that a browser takes; what it cannot take comes as a whole, as after a sleep.
+            if at % 20 == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        let newest = format!("event {}", at - 1);
+        browser.shows(&newest).await;
+        // The page is drawn after its events are.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let script =
+            "return [document.getElementsByTagName('*').length, document.querySelectorAll('[data-log] li').length];";
+        let counted = browser.driver.execute(script, Vec::new()).await.unwrap().json().clone();
+        (counted[0].as_i64().unwrap(), counted[1].as_i64().unwrap())
+    };
+    let (elements, lines) = feed(600).await;
+    let (later, later_lines) = feed(6_000).await;
+    assert_eq!((lines, later_lines), (200, 200));
+    // Axes have other ticks as time goes on.
+    assert!((later - elements).abs() < 100, "{elements} elements, then {later}");
+    browser.end().await;
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_is_printed_within_its_paper_and_without_buttons() {
+    let mut export = samples::incomplete();
+    (export.run.id, export.run.rehearsal) = (ID.to_owned(), true);
+    let runs = Runs::new(vec![export], None);
+    runs.set_note(ID.parse().unwrap(), "Node 3 had a failed disk.\nIt was replaced at noon.").await.unwrap();
+    let served = Served::start(runs, None).await;
+    let Some(browser) = Browser::start(&format!("http://{}", served.address)).await else { return served.stop().await };
+    browser.goto(&served.app.enter_link().unwrap()).await;
+    browser.goto(&format!("/runs/{ID}")).await;
+    browser.find("html[data-charts]").await;
+    browser.shoot_print("report-print").await;
+    let text = browser.text().await;
+    assert!(text.contains("It was replaced at noon."), "{text}");
+    browser.goto(&format!("/runs/{ID}/cases/7")).await;
+    browser.find("html[data-charts]").await;
+    browser.shows("pve2").await;
+    browser.shoot("case").await;
     browser.end().await;
     served.stop().await;
 }

@@ -17,6 +17,12 @@ const WIDTHS: [u32; 2] = [1280, 390];
 /// No page of a test takes longer to come.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(30);
 
+/// What the margins of an A4 page leave, CSS pixels: 186 mm.
+const PAPER_WIDTH: u32 = 703;
+
+/// The tallest picture of what is printed.
+const MAX_PAPER_HEIGHT: u64 = 6_000;
+
 /// The tallest picture.
 const MAX_HEIGHT: u64 = 2400;
 
@@ -191,6 +197,25 @@ impl Browser {
         }
         send("Emulation.clearDeviceMetricsOverride", json!({})).await;
         send("Emulation.setEmulatedMedia", json!({ "features": [] })).await;
+    }
+
+    /// A picture of the page as it is printed on A4; nothing may be wider than the paper.
+    pub(crate) async fn shoot_print(&self, name: &str) {
+        let tools = self.driver.cdp();
+        let send = async |command: &str, parameters: Value| tools.send_raw(command, parameters).await.unwrap();
+        let metrics = json!({ "width": PAPER_WIDTH, "height": 1000, "deviceScaleFactor": 1, "mobile": false });
+        send("Emulation.setDeviceMetricsOverride", metrics).await;
+        send("Emulation.setEmulatedMedia", json!({ "media": "print" })).await;
+        self.driver.execute("dispatchEvent(new Event('beforeprint'));", Vec::new()).await.unwrap();
+        let needed = self.value("document.documentElement.scrollWidth").await.as_u64().unwrap();
+        let height = self.value("document.documentElement.scrollHeight").await.as_u64().unwrap().min(MAX_PAPER_HEIGHT);
+        let clip = json!({ "x": 0, "y": 0, "width": PAPER_WIDTH, "height": height, "scale": 1 });
+        let picture = send("Page.captureScreenshot", json!({ "captureBeyondViewport": true, "clip": clip })).await;
+        let picture = BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap();
+        std::fs::write(screenshots().join(format!("{name}.png")), picture).unwrap();
+        send("Emulation.clearDeviceMetricsOverride", json!({})).await;
+        send("Emulation.setEmulatedMedia", json!({ "media": "" })).await;
+        assert!(needed <= u64::from(PAPER_WIDTH), "{name}: {needed} px wide on a paper of {PAPER_WIDTH}");
     }
 
     pub(crate) async fn end(self) {

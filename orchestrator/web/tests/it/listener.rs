@@ -31,13 +31,18 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) async fn start(runs: Runs, tls: Option<tokio_rustls::TlsAcceptor>) -> Self {
+        Self::with_hub(runs, tls, Arc::default()).await
+    }
+
+    /// With a run under way that somebody else feeds.
+    pub(crate) async fn with_hub(runs: Runs, tls: Option<tokio_rustls::TlsAcceptor>, hub: Arc<web::Hub>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (directory, store) = new_store().await;
         let (hosts, secure) = (AllowedHosts::listening_on(address), tls.is_some());
         let parts = Parts {
             runs: Arc::new(runs),
-            workshop: Arc::new(web::Onlooker::default()),
+            workshop: Arc::new(web::Onlooker::new(hub)),
             store: store.clone(),
             hosts,
             listening: address,

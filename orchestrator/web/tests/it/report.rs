@@ -319,3 +319,15 @@ fn write_only_cases_have_no_reads() {
     assert_eq!(ops(2), ["read", "write"]);
     assert_eq!(bars[1]["ops"][0]["iops"][0], export.cases[1].ops.write.as_ref().unwrap().iops);
 }
+
+#[test]
+fn the_file_has_the_note_and_hosts_beside_workers() {
+    let mut export = samples::incomplete();
+    export.run.note = "Node 3 had a failed disk.\nReplaced <since>.".to_owned();
+    let html = web::report_html(&export).unwrap();
+    assert!(html.contains("Node 3 had a failed disk.\nReplaced &#60;since&#62;."), "the note is text");
+    assert!(html.contains("<summary>By host</summary>"));
+    assert!(html.contains("<th scope=\"row\">pve2</th><td>2 of 2</td>"), "both workers of the second host");
+    let demo = web::report_html(&samples::demo()).unwrap();
+    assert!(demo.contains("this machine") && !demo.contains("class=\"note\""));
+}

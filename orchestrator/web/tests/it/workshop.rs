@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use analysis::export::{Event, Second, SecondOp};
+use analysis::export::{Event, HostLoad, Second, SecondOp, StorageHealth};
 use axum::body::Body;
 use axum::http::{Method, StatusCode, header};
 use futures_util::StreamExt as _;
@@ -14,7 +14,7 @@ use plan::TestPlan;
 use serde_json::Value;
 use tower::ServiceExt as _;
 use uuid::Uuid;
-use web::{Beat, CaseSecond, DiskBeat, Finding, Hub, LiveEnd, LiveProgress, StartError, Workshop};
+use web::{Answer, Beat, CaseSecond, DiskBeat, Finding, Health, Hub, LiveEnd, LiveProgress, StartError, Workshop};
 
 use crate::client::{Client, Interface};
 use crate::router::ID;
@@ -25,7 +25,12 @@ use crate::samples;
 struct Notes {
     hub: Arc<Hub>,
     started: Mutex<Vec<String>>,
+    /// Names of the plans that were rehearsed.
+    rehearsed: Mutex<Vec<String>>,
     stopped: Mutex<Vec<Uuid>>,
+    left: Mutex<Vec<String>>,
+    /// What stays when the rest is removed.
+    stuck: Mutex<Vec<String>>,
 }
 
 impl Workshop for Notes {
@@ -35,6 +40,10 @@ impl Workshop for Notes {
 
     fn start(&self, plan: TestPlan, yaml: String) -> BoxFuture<'_, Result<Uuid, StartError>> {
         Box::pin(async move {
+            if plan.rehearsal {
+                self.rehearsed.lock().unwrap().push(plan.name);
+                return Ok(ID.parse().unwrap());
+            }
             let mut started = self.started.lock().unwrap();
             started.push(yaml);
             match started.len() {
@@ -44,9 +53,21 @@ impl Workshop for Notes {
         })
     }
 
-    fn stop(&self, id: Uuid) -> bool {
+    fn stop(&self, id: Uuid) -> BoxFuture<'_, bool> {
         self.stopped.lock().unwrap().push(id);
-        id == ID.parse::<Uuid>().unwrap()
+        Box::pin(async move { id == ID.parse::<Uuid>().unwrap() })
+    }
+
+    fn left(&self, _: Uuid) -> Answer<'_, Vec<String>> {
+        Box::pin(async { Ok(self.left.lock().unwrap().clone()) })
+    }
+
+    fn tear_down(&self, _: Uuid) -> BoxFuture<'_, Result<Vec<String>, String>> {
+        Box::pin(async {
+            let stuck = self.stuck.lock().unwrap().clone();
+            self.left.lock().unwrap().clone_from(&stuck);
+            Ok(stuck)
+        })
     }
 
     fn findings<'a>(&'a self, _: &'a TestPlan) -> BoxFuture<'a, Vec<Finding>> {
@@ -56,12 +77,12 @@ impl Workshop for Notes {
     }
 }
 
-fn begin(hub: &Hub) {
+pub(crate) fn begin(hub: &Hub) {
     let plan = plan::parse("demo", plan::DEMO_PLAN, &plan::Profiles::shipped()).unwrap();
     hub.begin(ID.parse().unwrap(), Timestamp::now(), &plan, &plan::schedule(&plan, plan::FillRate::assumed()));
 }
 
-fn beat(at: u32) -> Beat {
+pub(crate) fn beat(at: u32) -> Beat {
     let op = SecondOp { iops: 10.0, mib_per_s: 1.0, mean_us: 5.0, p50_us: 4.0, p99_us: 7.0, max_us: 8.0 };
     let disks = [("w1".to_owned(), vec![DiskBeat { count: 10, sum_ns: 50_000, max_ns: 8_000, errors: 0 }])];
     let second = Second { t: at, read: Some(op), write: None };
@@ -180,6 +201,118 @@ async fn scripts_check_start_and_stop_plans() {
     assert_eq!(post(&format!("/api/v1/runs/{ID}/stop"), "").await.status, StatusCode::ACCEPTED);
     assert_eq!(post(&format!("/api/v1/runs/{}/stop", Uuid::nil()), "").await.status, StatusCode::CONFLICT);
     assert_eq!(notes.stopped.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_plan_is_rehearsed_and_a_rehearsal_is_told_from_a_result_everywhere() {
+    let notes = Arc::new(Notes::default());
+    let interface = Interface::with_workshop(vec![samples::rehearsal()], notes.clone()).await;
+    let (admin, viewer) = (interface.log_in("admin").await, interface.log_in("viewer").await);
+    let page = admin.get("/new").await.body;
+    assert!(page.contains("value=\"rehearse\"") && page.contains("Rehearsal takes about"), "{page}");
+    let started = admin.post("/new", &[("yaml", plan::DEMO_PLAN), ("action", "rehearse")]).await;
+    assert_eq!((started.status, started.location()), (StatusCode::SEE_OTHER, &*format!("/runs/{ID}/live")));
+    let request = admin.request(Method::POST, "/api/v1/runs?rehearse=true").header("x-csrf-token", &admin.csrf);
+    let called = interface.send(request.body(Body::from(plan::DEMO_PLAN)).unwrap()).await;
+    assert_eq!(called.status, StatusCode::CREATED, "{}", called.body);
+    assert_eq!(*notes.rehearsed.lock().unwrap(), ["Rehearsal of Demo", "Rehearsal of Demo"]);
+    assert!(notes.started.lock().unwrap().is_empty());
+
+    assert!(viewer.get("/").await.body.contains("<span class=\"pill rehearsal\">rehearsal</span>"));
+    assert_eq!(viewer.get("/api/v1/runs").await.json()["runs"][0]["rehearsal"], true);
+    assert_eq!(viewer.get(&format!("/api/v1/runs/{ID}")).await.json()["run"]["rehearsal"], true);
+    for page in ["", "/cases/1", "/export.html"] {
+        let body = viewer.get(&format!("/runs/{ID}{page}")).await.body;
+        assert!(body.contains("rehearsal, no result"), "{page}");
+    }
+    assert!(viewer.get(&format!("/compare?run={ID}")).await.body.contains("a rehearsal: no result"));
+    let csv = viewer.get(&format!("/runs/{ID}/export.csv")).await.body;
+    assert!(csv.lines().skip(1).all(|line| line.ends_with(",true")), "{csv}");
+}
+
+#[tokio::test]
+async fn what_a_run_left_is_shown_and_torn_down_by_an_administrator() {
+    let notes = Arc::new(Notes::default());
+    let interface = Interface::with_workshop(vec![samples::demo()], notes.clone()).await;
+    let (admin, viewer) = (interface.log_in("admin").await, interface.log_in("viewer").await);
+    let (report, tear_down) = (format!("/runs/{ID}"), format!("/runs/{ID}/tear-down"));
+    assert!(!admin.get(&report).await.body.contains("left behind"));
+    assert!(admin.get(&tear_down).await.body.contains("Nothing is left of demo"));
+
+    *notes.left.lock().unwrap() = vec!["VM 101 (<b>fc-1</b>) on pve1".to_owned(), "image x on pve2".to_owned()];
+    let page = admin.get(&report).await.body;
+    assert!(page.contains("2 left behind") && page.contains("VM 101 (&#60;b&#62;fc-1"), "{page}");
+    assert!(page.contains(&format!("href=\"{tear_down}\"")));
+    let seen = viewer.get(&report).await.body;
+    assert!(seen.contains("2 left behind") && !seen.contains("Tear down…"), "{seen}");
+    assert_eq!(viewer.get(&tear_down).await.status, StatusCode::FORBIDDEN);
+    let asked = admin.get(&tear_down).await.body;
+    assert!(asked.contains("Tear down what demo left?") && asked.contains("image x on pve2"), "{asked}");
+
+    *notes.stuck.lock().unwrap() = vec!["image x on pve2 was left alone: locked".to_owned()];
+    assert_eq!(admin.post(&tear_down, &[]).await.location(), report);
+    let page = admin.get(&report).await.body;
+    assert!(page.contains("Not all of it could be removed") && page.contains("locked"), "{page}");
+    notes.stuck.lock().unwrap().clear();
+    assert_eq!(admin.post(&tear_down, &[]).await.location(), report);
+    let page = admin.get(&report).await.body;
+    assert!(page.contains("All that the run had left is gone.") && !page.contains("left behind"), "{page}");
+
+    let left = admin.get(&format!("/api/v1/runs/{ID}/leftovers")).await.json();
+    assert_eq!(left["left"], serde_json::json!([]));
+    let torn = admin.call(Method::POST, &format!("/api/v1/runs/{ID}/tear-down"), serde_json::json!({})).await;
+    assert_eq!((torn.status, &torn.json()["left"]), (StatusCode::OK, &serde_json::json!([])));
+}
+
+#[tokio::test]
+async fn the_live_page_tells_hosts_storage_and_the_guard_where_the_place_does() {
+    let notes = Arc::new(Notes::default());
+    let interface = Interface::with_workshop(Vec::new(), notes.clone()).await;
+    let viewer = interface.log_in("viewer").await;
+    let live = format!("/runs/{ID}/live");
+    begin(&notes.hub);
+    let local = viewer.get(&live).await.body;
+    assert!(local.contains("Hosts and storage") && local.contains("Not available"), "{local}");
+
+    let plan = plan::parse("pve", plan::example("proxmox").unwrap(), &plan::Profiles::shipped()).unwrap();
+    let schedule = plan::schedule(&plan, plan::FillRate::assumed());
+    notes.hub.begin(ID.parse().unwrap(), Timestamp::now(), &plan, &schedule);
+    let before = viewer.get(&live).await.body;
+    assert!(before.contains("the first sample comes with the first case") && !before.contains("Not available"));
+    let load = HostLoad {
+        host: "<i>pve1</i>".into(),
+        cpu_percent: Some(41.26),
+        memory_used_bytes: Some(3 << 30),
+        memory_bytes: Some(8 << 30),
+        io_pressure_percent: Some(7.0),
+        io_wait_percent: None,
+    };
+    let storage = StorageHealth {
+        status: "HEALTH_WARN".into(),
+        checks: vec!["OSD_DOWN".into()],
+        recovery_bytes_per_second: 5 << 20,
+        displaced_percent: 12.5,
+        scrubbing: 2,
+    };
+    let health = Health { at: Timestamp::now(), hosts: vec![load], storage: Some(storage) };
+    let message = "the guard cannot look at the place (no route)".to_owned();
+    let event = Event { at: Timestamp::now(), level: "warning".into(), message };
+    let warnings = Some(vec!["worker-1 was moved to pve2".to_owned()]);
+    notes.hub.beat(Beat { health: Some(health), events: vec![event], warnings, ..Beat::default() });
+    let page = viewer.get(&live).await.body;
+    let shown = page.split("<section aria-labelledby=\"health\"").nth(1).unwrap().split("</section>").next().unwrap();
+    for part in [
+        "&#60;i&#62;pve1",
+        "41.3",
+        "3 GiB of 8 GiB",
+        "HEALTH_WARN",
+        "OSD_DOWN",
+        "12.50 % displaced",
+        "no route",
+        "moved to pve2",
+    ] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 
 use analysis::export::{
     Case, Device, DiskSettings, Event, Export, FORMAT, Fill, Generator, GeneratorFinding, GeneratorUse, HostLoad,
-    HostSample, HotSpot, IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerWorker, Rate, RegionRange, Run, Second,
-    SecondOp, Stall, SteadyState, StorageHealth, Unfinished, WorkerCount, WorkloadOptions,
+    HostSample, HotSpot, IoErrors, Latency, Op, Ops, Pacing, PerDisk, PerHost, PerWorker, Rate, RegionRange, Run,
+    Second, SecondOp, Stall, SteadyState, StorageHealth, Unfinished, WorkerCount, WorkloadOptions,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -111,6 +111,7 @@ pub(crate) fn incomplete() -> Export {
     // Agrees, so it is no incident.
     failed.per_disk[1].device = Some(Device { reads: 0, read_merges: 0, writes, write_merges: 0, differs: false });
     failed.hosts = host_samples();
+    failed.per_host = ["pve1", "pve2"].map(|host| per_host(Some(host), 2, &failed.ops, failed.window_seconds)).into();
     failed.generator = Some(Generator {
         may_limit: true,
         findings: vec![GeneratorFinding {
@@ -159,6 +160,17 @@ pub(crate) fn cancelled() -> Export {
     last.unfinished = Unfinished { count: 0, oldest_us: None };
     last.workers.measured = 0;
     last.steady_state = None;
+    export
+}
+
+/// A plan at its smallest.
+pub(crate) fn rehearsal() -> Export {
+    let mut export = demo();
+    export.run.name = "Rehearsal of demo".to_owned();
+    export.run.rehearsal = true;
+    export.run.plan["rehearsal"] = json!(true);
+    export.run.note = "Tried on the morning before,\nwith two workers.".to_owned();
+    export.run.warnings = vec!["This is a rehearsal: its figures are no result.".to_owned()];
     export
 }
 
@@ -217,6 +229,7 @@ pub(crate) fn hostile() -> Export {
         "workers": [{"name": bad("enrolled "), "engine": {"granted": [bad("granted ")], "refused": [bad("refused ")],
             "clock_source": bad("clock "), "disks": [{"serial": bad("serial "), "kind": bad("kind "), "scheduler": bad("scheduler ")}]}}] });
     export.run.warnings = vec![bad("warning ")];
+    export.run.note = bad("note ");
     export.run.plan["target"]["provider"] = json!(bad("provider "));
     export.run.plan["footprints"] = json!([{"bytes": 1, "label": bad("planned footprint ")}]);
     export.run.plan["workloads"] = json!([{"name": bad("planned workload ")}]);
@@ -240,6 +253,9 @@ pub(crate) fn hostile() -> Export {
         let options = case.options.as_mut().expect("a sample has options");
         options.on_error = bad("policy ");
         options.rate = Some(Rate { iops: 1.0, per: bad("per "), poisson: false });
+        for part in &mut case.per_host {
+            part.host = Some(bad("placed on "));
+        }
         for part in &mut case.per_worker {
             part.worker = bad("worker ");
         }
@@ -295,6 +311,8 @@ pub(crate) fn build(name: &str, shape: &Shape) -> Export {
             reason: None,
             started,
             finished: Some(started + SignedDuration::from_secs(at + 3)),
+            rehearsal: false,
+            note: String::new(),
             plan: plan(name, shape),
             plan_yaml: plan_yaml(name, shape),
             environment: environment(),
@@ -440,6 +458,7 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
     let window = f64::from(shape.sample);
     let outstanding = f64::from(shape.workers * shape.disks * 2);
     let ops = ops(iops, window, workload, outstanding, random);
+    let per_host = vec![per_host(None, shape.workers, &ops, window)];
     let mut per_worker = Vec::new();
     let mut per_disk = Vec::new();
     for worker in 1..=shape.workers {
@@ -506,9 +525,15 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
         generator: Some(Generator::default()),
         per_worker,
         per_disk,
+        per_host,
         hosts: Vec::new(),
         warnings: Vec::new(),
     }
+}
+
+fn per_host(host: Option<&str>, workers: u32, ops: &Ops, window_seconds: f64) -> PerHost {
+    let host = host.map(str::to_owned);
+    PerHost { host, placed: workers, measured: workers, window_seconds, ops: ops.clone() }
 }
 
 /// Ten seconds apart from 20 s before the window: at rest, then a degraded pool that recovers.

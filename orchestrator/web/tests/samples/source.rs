@@ -34,7 +34,13 @@ impl RunSource for Runs {
     }
 
     fn load_export(&self, id: Uuid) -> Answer<'_, Option<Export>> {
-        Box::pin(async move { Ok(self.find(id, |(export, _)| export.clone())) })
+        Box::pin(async move {
+            Ok(self.find(id, |(export, note)| {
+                let mut export = export.clone();
+                note.clone_into(&mut export.run.note);
+                export
+            }))
+        })
     }
 
     fn summary(&self, id: Uuid) -> Answer<'_, Option<RunSummary>> {
@@ -69,6 +75,7 @@ fn summary(export: &Export, note: &str) -> Result<RunSummary, SourceError> {
         started: run.started,
         finished: run.finished,
         note: note.to_owned(),
+        rehearsal: run.rehearsal,
     })
 }
 

@@ -42,7 +42,10 @@ impl Bench {
     pub(crate) async fn start_case(&self, fleet: &[FakeWorker]) -> CaseId {
         for worker in fleet {
             let hello = hello(&worker.name);
-            self.store.add_worker(self.run, &NewWorker { name: &worker.name, hello: &hello }).await.unwrap();
+            self.store
+                .add_worker(self.run, &NewWorker { name: &worker.name, hello: &hello, host: None })
+                .await
+                .unwrap();
         }
         let inputs: Vec<WorkerInput> = fleet.iter().map(FakeWorker::input).collect();
         let workers =
@@ -193,5 +196,6 @@ fn test_plan() -> TestPlan {
         on_restart: plan::proxmox::OnRestart::Teardown,
         read_unwritten: false,
         seed: None,
+        rehearsal: false,
     }
 }

@@ -1,0 +1,141 @@
+//! The runs of a store, with what is known of the one under way.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use analysis::case::CaseState;
+use analysis::export::Export;
+use futures_util::future::BoxFuture;
+use store::{Refusal, RunFilter, RunId, Store, StoreError};
+use uuid::Uuid;
+
+use crate::live::Hub;
+use crate::source::{Answer, Progress, RunSource, RunSummary, SourceError};
+
+/// The store as the pages ask for it.
+pub struct StoreSource {
+    store: Store,
+    hub: Arc<Hub>,
+    /// Where `run` and `demo` write their reports.
+    reports: PathBuf,
+}
+
+impl StoreSource {
+    /// Of a store, the hub of the run under way, and the directory of the reports that ended runs left.
+    #[must_use]
+    pub fn new(store: Store, hub: Arc<Hub>, reports: PathBuf) -> Self {
+        Self { store, hub, reports }
+    }
+
+    /// The run, and the report of it that was written when it ended.
+    async fn remove(&self, id: Uuid, forget_left: bool) -> Result<(), SourceError> {
+        self.store.delete_run(RunId(id), forget_left).await?;
+        let report = self.reports.join(format!("{id}.html"));
+        match tokio::fs::remove_file(&report).await {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(format!("{}: the run was deleted, but not this report of it: {error}", report.display()).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn progress_of(&self, id: Uuid) -> Option<Progress> {
+        let goes_on = self.hub.shows() == Some((id, true));
+        let now = self.hub.progress(id).filter(|_| goes_on)?;
+        Some(Progress {
+            case: (now.case > 0).then(|| format!("case {} of {}", now.case, now.cases)),
+            phase: now.step,
+            percent: now.fraction * 100.0,
+            iops: now.iops,
+            mib_per_s: now.mib_per_s,
+            seconds_left: now.seconds_left,
+        })
+    }
+
+    /// The figures so far of the case that goes on, as its viewers have them: the store merges a case only when it has ended.
+    fn with_figures_so_far(&self, id: Uuid, mut export: Export) -> Export {
+        let Some(so_far) = self.hub.so_far(id) else { return export };
+        let place = usize::try_from(so_far.ordinal).unwrap_or(usize::MAX);
+        let case = export.cases.get_mut(place).filter(|case| case.state == CaseState::Running.as_str());
+        if let Some(case) = case {
+            case.window_seconds = f64::from(so_far.seconds);
+            case.workers.measured = so_far.workers;
+            case.ops = so_far.ops;
+        }
+        export
+    }
+}
+
+impl RunSource for StoreSource {
+    fn list_runs<'a>(&'a self, filter: &'a RunFilter) -> Answer<'a, Vec<RunSummary>> {
+        Box::pin(async { Ok(self.store.filter_runs(filter).await?.into_iter().map(summary).collect()) })
+    }
+
+    fn load_export(&self, id: Uuid) -> Answer<'_, Option<Export>> {
+        Box::pin(async move {
+            let export = if_there(self.store.load_ended(RunId(id)).await)?;
+            Ok(export.map(|export| self.with_figures_so_far(id, export)))
+        })
+    }
+
+    fn load_report(&self, id: Uuid) -> Answer<'_, Option<Export>> {
+        Box::pin(async move {
+            let export = if_there(self.store.load_report(RunId(id)).await)?;
+            Ok(export.map(|export| self.with_figures_so_far(id, export)))
+        })
+    }
+
+    fn load_case(&self, id: Uuid, place: u32) -> Answer<'_, Option<Export>> {
+        Box::pin(async move { Ok(if_there(self.store.load_case(RunId(id), place).await)?) })
+    }
+
+    fn load_figures(&self, id: Uuid) -> Answer<'_, Option<Export>> {
+        Box::pin(async move {
+            let export = if_there(self.store.load_figures(RunId(id)).await)?;
+            Ok(export.map(|export| self.with_figures_so_far(id, export)))
+        })
+    }
+
+    fn plan_yaml(&self, id: Uuid) -> Answer<'_, Option<String>> {
+        Box::pin(async move { Ok(if_there(self.store.plan_yaml(RunId(id)).await)?) })
+    }
+
+    fn summary(&self, id: Uuid) -> Answer<'_, Option<RunSummary>> {
+        Box::pin(async move { Ok(if_there(self.store.run_summary(RunId(id)).await)?.map(summary)) })
+    }
+
+    fn set_note<'a>(&'a self, id: Uuid, note: &'a str) -> Answer<'a, ()> {
+        Box::pin(async move { Ok(self.store.set_note(RunId(id), note).await?) })
+    }
+
+    fn delete_run(&self, id: Uuid, forget_left: bool) -> Answer<'_, ()> {
+        Box::pin(self.remove(id, forget_left))
+    }
+
+    fn progress(&self, id: Uuid) -> BoxFuture<'_, Option<Progress>> {
+        Box::pin(std::future::ready(self.progress_of(id)))
+    }
+}
+
+/// None where it is not there.
+fn if_there<T>(found: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(StoreError::Refused { reason, .. }) if matches!(*reason, Refusal::Absent { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn summary(run: store::RunSummary) -> RunSummary {
+    RunSummary {
+        id: run.id.0,
+        name: run.name,
+        state: run.state.to_string(),
+        complete: run.complete,
+        reason: run.reason,
+        started: run.started,
+        finished: run.finished,
+        note: run.note,
+        rehearsal: run.rehearsal,
+    }
+}
