@@ -4,19 +4,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
-use hypervisor::Severity;
-use plan::TestPlan;
+use plan::proxmox::Cluster;
+use plan::{Target, TestPlan};
 use run::fleet::Authority;
 use run::{Progress, Request};
 use store::Store;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use web::{Finding, Hub, StartError, Workshop};
+use web::{Clusters, Findings, Hub, StartError, Wanted, Workshop};
 
 use crate::cli::WorkerArgs;
+use crate::clusters::Keeper;
 use crate::place::Scene;
-use crate::{check, execute, live, output};
+use crate::preflight::Preflights;
+use crate::{execute, live, output};
 
 /// Carries out plans, one at a time. Clones share it.
 #[derive(Clone)]
@@ -31,6 +33,8 @@ struct Inner {
     /// Where workers of other machines dial.
     workers: WorkerArgs,
     hub: Arc<Hub>,
+    keeper: Keeper,
+    preflights: Preflights,
     slot: Mutex<Slot>,
     /// Whether a run goes on.
     busy: watch::Sender<bool>,
@@ -45,6 +49,8 @@ struct Slot {
 
 struct Active {
     name: String,
+    /// The saved connection that it uses.
+    connection: Option<String>,
     /// None until it is recorded.
     id: Option<Uuid>,
     cancel: CancellationToken,
@@ -63,6 +69,8 @@ impl Manager {
             data_dir: data_dir.to_owned(),
             store,
             authority,
+            keeper: Keeper::new(data_dir),
+            preflights: Preflights::new(data_dir, &workers),
             workers,
             hub: Arc::default(),
             slot: Mutex::default(),
@@ -91,7 +99,20 @@ impl Manager {
         *self.inner.busy.borrow()
     }
 
-    fn take_turn(&self, name: &str) -> Result<Turn, StartError> {
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.inner.keeper
+    }
+
+    /// Does something that no run on this connection may meet; no run begins meanwhile. An error is the name of the run that goes on.
+    pub(crate) fn unless_used<T>(&self, connection: &str, act: impl FnOnce() -> T) -> Result<T, String> {
+        let slot = self.inner.slot();
+        match &slot.active {
+            Some(active) if active.connection.as_deref() == Some(connection) => Err(active.name.clone()),
+            _ => Ok(act()),
+        }
+    }
+
+    fn take_turn(&self, plan: &TestPlan) -> Result<Turn, StartError> {
         let mut slot = self.inner.slot();
         if slot.closing {
             return Err(StartError::Closed("the server is stopping and starts no run any more"));
@@ -100,13 +121,14 @@ impl Manager {
             return Err(StartError::Busy { id: active.id, name: active.name.clone() });
         }
         let cancel = CancellationToken::new();
-        slot.active = Some(Active { name: name.to_owned(), id: None, cancel: cancel.clone() });
+        let (name, connection) = (plan.name.clone(), connection_of(plan));
+        slot.active = Some(Active { name, connection, id: None, cancel: cancel.clone() });
         self.inner.busy.send_replace(true);
         Ok(Turn { inner: Arc::clone(&self.inner), cancel })
     }
 
     async fn begin(&self, plan: TestPlan, yaml: String) -> Result<Uuid, StartError> {
-        let turn = self.take_turn(&plan.name)?;
+        let turn = self.take_turn(&plan)?;
         let scene = Scene::of_plan(&self.inner.data_dir, &plan, &self.inner.workers)
             .map_err(|error| StartError::Refused(output::chain(&error)))?;
         let (progress, mut watched) = watch::channel(Progress::default());
@@ -197,25 +219,22 @@ impl Workshop for Manager {
         stopped
     }
 
-    fn findings<'a>(&'a self, plan: &'a TestPlan) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(async move {
-            match check::findings(&self.inner.data_dir, plan).await {
-                Ok(findings) => findings.into_iter().map(finding).collect(),
-                Err(error) => vec![Finding {
-                    severity: "blocker",
-                    message: output::chain(&error),
-                    remedy: "Change the target of the plan, or make it reachable.".to_owned(),
-                }],
-            }
-        })
+    fn findings<'a>(&'a self, plan: &'a TestPlan, wanted: Wanted) -> BoxFuture<'a, Findings> {
+        Box::pin(self.inner.preflights.findings(plan, wanted))
+    }
+
+    fn clusters(&self) -> Option<&dyn Clusters> {
+        Some(self)
     }
 }
 
-fn finding(found: hypervisor::Finding) -> Finding {
-    let severity = match found.severity {
-        Severity::Blocker => "blocker",
-        Severity::Warning => "warning",
-        Severity::Note => "note",
-    };
-    Finding { severity, message: found.message, remedy: found.remedy }
+/// The saved connection that a plan names.
+fn connection_of(plan: &TestPlan) -> Option<String> {
+    match &plan.target {
+        Target::Proxmox(target) => match &target.cluster {
+            Cluster::Saved { connection } => Some(connection.clone()),
+            Cluster::Given { .. } => None,
+        },
+        Target::Local(_) => None,
+    }
 }
