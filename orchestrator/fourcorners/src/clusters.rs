@@ -375,12 +375,8 @@ fn seen(seen: proxmox::Seen) -> web::Seen {
         available_bytes: storage.available_bytes,
     });
     let networks = networks.into_iter().map(|network| web::Network { name: network.name, nodes: network.hosts });
-    let inventory = web::Inventory {
-        product,
-        nodes: nodes.collect(),
-        storages: storages.collect(),
-        networks: networks.collect(),
-    };
+    let inventory =
+        web::Inventory { product, nodes: nodes.collect(), storages: storages.collect(), networks: networks.collect() };
     web::Seen { inventory, lacking: seen.lacking.into_iter().map(finding).collect() }
 }
 
@@ -409,5 +405,104 @@ impl Clusters for Manager {
 
     fn look<'a>(&'a self, name: &'a str, wanted: Wanted) -> BoxFuture<'a, Result<Option<Arc<Look>>, Fault>> {
         Box::pin(self.keeper().look(name, wanted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEM: &str = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
+
+    fn keeper(tls: &Trust) -> (tempfile::TempDir, Keeper) {
+        let dir = tempfile::tempdir().unwrap();
+        let keeper = Keeper::new(dir.path());
+        let written = Written::of(tls).unwrap_or_else(|fault| unreachable!("{fault}"));
+        let (endpoint, token, secret) = ("https://pve1:8006", "fc@pve!poc", "6f1d-secret");
+        let existing = Existing::Keep;
+        let new = New { name: "lab", endpoint, token, secret, tls: &written.trust, existing };
+        keeper.connections().save(&new).unwrap();
+        (dir, keeper)
+    }
+
+    fn change(endpoint: &str, token: &str, trust: &Trust) -> NewConnection {
+        let (endpoint, token, trust) = (endpoint.to_owned(), token.to_owned(), trust.clone());
+        NewConnection { name: "lab".into(), endpoint, token, secret: None, trust, existing: web::Existing::Yes }
+    }
+
+    #[test]
+    fn the_saved_secret_goes_only_to_who_had_it_before() {
+        let pinned = |digits: &str| Trust::Fingerprint { sha256: [digits; 32].join(":") };
+        let authority = Trust::Authority { pem: PEM.into() };
+        let [first, second] = ["https://pve1:8006", "https://pve2:8006"];
+        for (was, now, endpoint, kept) in [
+            (&pinned("AB"), &pinned("AB"), first, true),
+            (&pinned("AB"), &pinned("CD"), first, true),
+            (&pinned("AB"), &pinned("AB"), second, true),
+            (&pinned("AB"), &pinned("CD"), second, false),
+            (&authority, &authority, second, true),
+            (&authority, &Trust::System, second, false),
+            (&Trust::System, &Trust::System, first, true),
+            (&Trust::System, &Trust::System, second, false),
+        ] {
+            let (_dir, keeper) = keeper(was);
+            let saved = keeper.load("lab").unwrap_or_else(|fault| unreachable!("{fault}"));
+            let secret = keeper.secret_of(&change(endpoint, "fc@pve!poc", now), Some(&saved));
+            assert_eq!(secret.is_ok(), kept, "{was:?} to {now:?} at {endpoint}: {secret:?}");
+            assert!(secret.is_err() || secret.as_deref() == Ok("6f1d-secret"));
+            assert!(keeper.secret_of(&change(first, "other@pve!x", was), Some(&saved)).is_err(), "another token");
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_no_path() {
+        let (dir, keeper) = keeper(&Trust::System);
+        std::fs::write(dir.path().join("x.json"), "{}").unwrap();
+        for name in ["../x", "", "lab/../lab", "LAB"] {
+            assert!(keeper.load(name).is_err_and(|fault| fault.kind == FaultKind::Absent), "{name:?}");
+        }
+        assert!(keeper.load("lab").is_ok());
+    }
+
+    #[test]
+    fn certificates_that_cannot_be_read_are_told_without_the_place_where_they_lay() {
+        let written =
+            Written::of(&Trust::Authority { pem: "none".into() }).unwrap_or_else(|fault| unreachable!("{fault}"));
+        let token = Token::new("a@pve!b", "x").unwrap();
+        let error = hypervisor::proxmox::Proxmox::new(
+            serde_json::from_value(serde_json::json!({
+                "endpoint": "https://pve1", "token": { "id": "a@pve!b" }, "tls": written.trust,
+                "storage": "a", "iso_storage": "b", "bridge": "c",
+            }))
+            .unwrap(),
+            proxmox::Guard::default(),
+            token,
+            interactive(),
+        );
+        let told = written.forget_path(fault(&error.err().unwrap().into()));
+        assert_eq!(told.kind, FaultKind::Input);
+        assert!(told.what.starts_with("the authority's certificates: cannot be read as PEM"), "{}", told.what);
+    }
+
+    #[tokio::test]
+    async fn a_look_that_failed_is_kept_for_its_connection_and_no_other() {
+        // A port that nothing listens on.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (_dir, keeper) = keeper(&Trust::System);
+        let tls = proxmox::Trust::default();
+        let save = |endpoint: &str| {
+            let existing = Existing::Replace;
+            let new = New { name: "lab", endpoint, token: "fc@pve!poc", secret: "x", tls: &tls, existing };
+            keeper.connections().save(&new).unwrap();
+        };
+        save(&format!("https://{free}"));
+        let look = keeper.look("lab", Wanted::Recent).await.unwrap_or_else(|fault| unreachable!("{fault}")).unwrap();
+        let fault = look.found.as_ref().unwrap_err();
+        assert!(fault.kind == FaultKind::Place && fault.what.contains("no connection"), "{fault:?}");
+        let again = keeper.look("lab", Wanted::Known).await.unwrap_or_else(|fault| unreachable!("{fault}")).unwrap();
+        assert!(Arc::ptr_eq(&look, &again), "the cluster is not asked again");
+        save("https://127.0.0.1:9");
+        let other = keeper.look("lab", Wanted::Known).await.unwrap_or_else(|fault| unreachable!("{fault}"));
+        assert!(other.is_none(), "another address is another cluster");
     }
 }

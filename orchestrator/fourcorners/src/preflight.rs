@@ -94,7 +94,8 @@ impl Preflights {
 
     async fn ask(&self, plan: &TestPlan) -> Vec<Finding> {
         let asked = check::findings(&self.inner.data_dir, plan, interactive());
-        let blocker = |message: String, remedy: &str| Finding { severity: "blocker", message, remedy: remedy.to_owned() };
+        let blocker =
+            |message: String, remedy: &str| Finding { severity: "blocker", message, remedy: remedy.to_owned() };
         let mut list = match tokio::time::timeout(BOUND, asked).await {
             Ok(Ok(findings)) => findings.into_iter().map(finding).collect(),
             Ok(Err(error)) => {
@@ -127,7 +128,9 @@ mod tests {
             question(&plan::parse("plan", &yaml, &Profiles::shipped()).unwrap())
         };
         let same = of(&str::to_owned);
-        for (from, to) in [("sample: 60m", "sample: 7s"), ("name: Published", "name: Other"), ("  - 4k-random-read\n", "")] {
+        for (from, to) in
+            [("sample: 60m", "sample: 7s"), ("name: Published", "name: Other"), ("  - 4k-random-read\n", "")]
+        {
             assert_eq!(of(&|yaml| yaml.replacen(from, to, 1)), same, "{from}");
         }
         for (from, to) in [

@@ -225,7 +225,8 @@ impl Browser {
 
     /// What an address answers, as text.
     pub(crate) async fn fetch(&self, path: &str) -> String {
-        let script = "const [path, done] = arguments; fetch(path).then((a) => a.text()).then(done, (e) => done(String(e)));";
+        let script =
+            "const [path, done] = arguments; fetch(path).then((a) => a.text()).then(done, (e) => done(String(e)));";
         let answer = self.driver.execute_async(script, vec![json!(path)]).await.unwrap();
         answer.json().as_str().unwrap_or_default().to_owned()
     }

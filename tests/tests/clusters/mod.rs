@@ -150,7 +150,8 @@ async fn a_viewer_changes_nothing(test: &Test, driver: &Driver) {
     viewer.go("/clusters/saved/lab").await;
     assert!(viewer.text("main").await.contains("vmbr0"));
     let csrf = viewer.attribute("input[name=csrf]", "value").await.unwrap();
-    for path in ["/clusters/new", "/clusters/saved/lab/test", "/clusters/saved/lab/edit", "/clusters/saved/lab/remove"] {
+    for path in ["/clusters/new", "/clusters/saved/lab/test", "/clusters/saved/lab/edit", "/clusters/saved/lab/remove"]
+    {
         assert_eq!(viewer.post(path, &format!("csrf={csrf}&step=save&confirmed=yes")).await, 403, "{path}");
     }
     viewer.quit().await;
@@ -162,8 +163,10 @@ async fn choose_for_a_test(test: &Test) -> String {
     admin.go("/new").await;
     let text = || async { admin.property("#yaml", "value").await.as_str().unwrap_or_default().to_owned() };
     admin.pick("[data-field='target.connection']", "lab").await;
-    until("the storages", || async { admin.count("select[data-field='target.storage'] option[value=ceph]").await == 1 })
-        .await;
+    until("the storages", || async {
+        admin.count("select[data-field='target.storage'] option[value=ceph]").await == 1
+    })
+    .await;
     until("the missing fields are marked", || async {
         admin.attribute("[data-field='target.bridge']", "aria-invalid").await.as_deref() == Some("true")
     })
@@ -180,7 +183,10 @@ async fn choose_for_a_test(test: &Test) -> String {
     admin.click("[data-field='guard.ceph']").await;
     let made = "target:\n  provider: proxmox\n  connection: lab\n  storage: ceph\n  iso_storage: local\n  bridge: vmbr0\n  pool: poc\n  vlan: 120\n  \
                 nodes: [pve1]\n  vmids: { first: 95000, last: 99999 }\n";
-    until("the whole target", || async { text().await.contains(made) && text().await.contains("guard: { ceph: false }") }).await;
+    until("the whole target", || async {
+        text().await.contains(made) && text().await.contains("guard: { ceph: false }")
+    })
+    .await;
     until("the preflight", || async { admin.text("[data-verdict]").await.contains("there is no worker image") }).await;
     assert_eq!(admin.property("[data-start]", "disabled").await, json!(true), "a blocker keeps it from starting");
     assert!(admin.text("[data-place]").await.contains(EVIL), "a bridge's name is text");
@@ -189,13 +195,15 @@ async fn choose_for_a_test(test: &Test) -> String {
     // The other way: the text makes the fields.
     let image = test.site.path().join("image.iso");
     fs::write(&image, "no image").unwrap();
-    let plan = text().await.replace("vlan: 120", "vlan: 121").replace(
-        "  pool: poc\n",
-        &format!("  pool: poc\n  image: '{}'\n", image.display()),
-    );
+    let plan = text()
+        .await
+        .replace("vlan: 120", "vlan: 121")
+        .replace("  pool: poc\n", &format!("  pool: poc\n  image: '{}'\n", image.display()));
     admin.write("#yaml", &plan).await;
-    until("the field follows", || async { admin.property("[data-field='target.vlan']", "value").await == json!("121") })
-        .await;
+    until("the field follows", || async {
+        admin.property("[data-field='target.vlan']", "value").await == json!("121")
+    })
+    .await;
     assert_eq!(admin.property("[data-field='guard.ceph']", "checked").await, json!(false));
     assert_eq!(admin.property("[data-node=pve1]", "checked").await, json!(true));
     settled(admin).await;
@@ -243,7 +251,8 @@ async fn a_run_keeps_it(test: &Test, plan: &str) {
     until("the run's first question", || async { test.fake.get("pve.refused") != json!(0) }).await;
     admin.go("/clusters/saved/lab/remove").await;
     admin.click("button.danger").await;
-    until("the refusal", || async { admin.text(".flash.bad").await.contains("The run Demo uses the connection lab") }).await;
+    until("the refusal", || async { admin.text(".flash.bad").await.contains("The run Demo uses the connection lab") })
+        .await;
     test.fake.run("pve.before = None");
     until("the run's end", || async { admin.fetch("/api/v1/runs").await.contains("\"failed\"") }).await;
     let runs = admin.fetch("/api/v1/runs").await;

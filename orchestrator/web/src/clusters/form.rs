@@ -185,11 +185,7 @@ pub(crate) async fn new(State(app): State<App>, frame: Frame) -> Result<Response
 }
 
 /// `/clusters/saved/{name}/edit`.
-pub(crate) async fn edit(
-    State(app): State<App>,
-    frame: Frame,
-    Path(name): Path<String>,
-) -> Result<Response, Problem> {
+pub(crate) async fn edit(State(app): State<App>, frame: Frame, Path(name): Path<String>) -> Result<Response, Problem> {
     let was = keeper(&app)?.connection(&name).await?;
     let form = ClusterForm::of(&was);
     html(&FormPage { frame, was: Some(was), form, certificate: None, refused: None })
@@ -246,7 +242,9 @@ async fn step(
 
 fn saved(name: &str, changed: bool) -> Flash {
     let done = if changed { "changed" } else { "saved" };
-    Flash::done(format!("The connection {name} was {done}: the cluster answers, and the token may do what a test needs."))
+    Flash::done(format!(
+        "The connection {name} was {done}: the cluster answers, and the token may do what a test needs."
+    ))
 }
 
 /// The page once more, with why it did not go on. What was typed is kept, but for the secret.
@@ -265,17 +263,17 @@ impl Certificate {
     }
 }
 
-async fn presented(
-    keeper: &dyn Clusters,
-    form: &ClusterForm,
-    was: Option<&Connection>,
-) -> Result<Certificate, Fault> {
+async fn presented(keeper: &dyn Clusters, form: &ClusterForm, was: Option<&Connection>) -> Result<Certificate, Fault> {
     if let Some(fault) = form.problem() {
         return Err(fault);
     }
     if was.is_none() && keeper.connection(&form.name).await.is_ok() {
         let what = format!("A connection {} is saved already.", form.name);
-        return Err(Fault { kind: FaultKind::Conflict, what, remedy: "Choose another name, or change that one.".into() });
+        return Err(Fault {
+            kind: FaultKind::Conflict,
+            what,
+            remedy: "Choose another name, or change that one.".into(),
+        });
     }
     Ok(Certificate::of(keeper.presented(&form.endpoint).await?, was))
 }

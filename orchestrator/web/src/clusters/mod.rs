@@ -45,6 +45,8 @@ pub(crate) fn routes(routes: Routes) -> Routes {
 /// This server keeps none.
 pub(crate) fn keeper(app: &App) -> Result<&dyn Clusters, Problem> {
     app.workshop().clusters().ok_or_else(|| {
-        Problem::conflict("This server belongs to a run of the command line and keeps no connections: use `fourcorners serve`.")
+        Problem::conflict(
+            "This server belongs to a run of the command line and keeps no connections: use `fourcorners serve`.",
+        )
     })
 }

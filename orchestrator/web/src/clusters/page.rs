@@ -106,11 +106,7 @@ pub(crate) async fn list(State(app): State<App>, frame: Frame) -> Result<Respons
 }
 
 /// `/clusters/saved/{name}`. The cluster is asked where what is known is older than a minute.
-pub(crate) async fn show(
-    State(app): State<App>,
-    frame: Frame,
-    Path(name): Path<String>,
-) -> Result<Response, Problem> {
+pub(crate) async fn show(State(app): State<App>, frame: Frame, Path(name): Path<String>) -> Result<Response, Problem> {
     let keeper = keeper(&app)?;
     let look = keeper.look(&name, Wanted::Recent).await?;
     let connection = Connection { look, ..keeper.connection(&name).await? };

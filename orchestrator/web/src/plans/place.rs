@@ -88,7 +88,9 @@ pub(crate) async fn read(app: &App, yaml: &str, wanted: Wanted) -> Result<Place,
         if kind == "saved" && saved.iter().any(|(name, _)| *name == connection) {
             match keeper.look(&connection, wanted).await?.as_deref().map(|look| look.found.clone()) {
                 Some(Ok(seen)) => inventory = Some(seen.inventory),
-                Some(Err(fault)) => note = format!("{} What to do: {}.", fault.what, fault.remedy.trim_end_matches('.')),
+                Some(Err(fault)) => {
+                    note = format!("{} What to do: {}.", fault.what, fault.remedy.trim_end_matches('.'))
+                }
                 None => pending = true,
             }
         }
@@ -114,8 +116,7 @@ fn form(
     });
     let connections = with_chosen(saved, if kind == "saved" { &connection } else { "" }, "not saved here");
     let nodes = nodes(inventory, &named);
-    let mut place =
-        Place { kind, connection, connections, offers, nodes, counts, note, pending, key: String::new() };
+    let mut place = Place { kind, connection, connections, offers, nodes, counts, note, pending, key: String::new() };
     place.key = place.key();
     place
 }
@@ -155,7 +156,10 @@ fn storages(inventory: &Inventory, content: &str, chosen: &str) -> Vec<Offer> {
     let there = fit.map(|storage| {
         let reach = if storage.shared { "shared" } else { "each node its own" };
         let free = format::bytes(storage.available_bytes);
-        (storage.name.clone(), format!("{}, {reach}, {free} free of {}", storage.kind, format::bytes(storage.total_bytes)))
+        (
+            storage.name.clone(),
+            format!("{}, {reach}, {free} free of {}", storage.kind, format::bytes(storage.total_bytes)),
+        )
     });
     with_chosen(there.collect(), chosen, NOT_THERE)
 }
@@ -178,7 +182,8 @@ fn nodes(inventory: Option<&Inventory>, named: &[String]) -> Vec<NodeOffer> {
             chosen: named.contains(&node.name),
         })
         .collect();
-    for name in named.iter().filter(|name| inventory.is_some_and(|of| of.nodes.iter().all(|node| node.name != **name))) {
+    for name in named.iter().filter(|name| inventory.is_some_and(|of| of.nodes.iter().all(|node| node.name != **name)))
+    {
         all.push(NodeOffer { name: name.clone(), about: NOT_THERE.to_owned(), chosen: true });
     }
     all

@@ -160,7 +160,8 @@ impl Workshop for Memory {
     }
 
     fn findings<'a>(&'a self, _: &'a TestPlan, wanted: Wanted) -> BoxFuture<'a, Findings> {
-        let list = vec![Finding { severity: "blocker", message: format!("node {EVIL} is offline"), remedy: EVIL.into() }];
+        let list =
+            vec![Finding { severity: "blocker", message: format!("node {EVIL} is offline"), remedy: EVIL.into() }];
         let looked = (wanted == Wanted::Anew).then(Timestamp::now);
         Box::pin(std::future::ready(Findings { list, looked, pending: looked.is_none() }))
     }
@@ -188,7 +189,11 @@ fn second<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
         ("token", "fc@pve!poc"),
         ("step", "save"),
     ];
-    fields.into_iter().filter(|(name, _)| more.iter().all(|(other, _)| other != name)).chain(more.iter().copied()).collect()
+    fields
+        .into_iter()
+        .filter(|(name, _)| more.iter().all(|(other, _)| other != name))
+        .chain(more.iter().copied())
+        .collect()
 }
 
 #[tokio::test]
@@ -241,7 +246,14 @@ async fn kept() -> (Arc<Memory>, Interface) {
     for (name, endpoint) in [("lab", "https://pve1:8006"), ("down", "https://down"), ("busy", "https://pve3")] {
         let trust = Trust::Fingerprint { sha256: "12:34".into() };
         let (token, secret) = ("fc@pve!poc".to_owned(), Some(SECRET.to_owned()));
-        let new = NewConnection { name: name.into(), endpoint: endpoint.into(), token, secret, trust, existing: Existing::No };
+        let new = NewConnection {
+            name: name.into(),
+            endpoint: endpoint.into(),
+            token,
+            secret,
+            trust,
+            existing: Existing::No,
+        };
         memory.put(new).unwrap();
     }
     let interface = Interface::with_workshop(Vec::new(), memory.clone()).await;
@@ -260,7 +272,11 @@ async fn what_a_cluster_answers_is_text_everywhere() {
     }
     assert!(!cluster.body.contains("/test"), "a viewer has no buttons");
     let down = viewer.get("/clusters/saved/down").await;
-    assert!(down.body.contains("no connection") && down.body.contains("What to do: check the network"), "{}", down.body);
+    assert!(
+        down.body.contains("no connection") && down.body.contains("What to do: check the network"),
+        "{}",
+        down.body
+    );
     let plan = plan::example("proxmox").unwrap();
     let admin = interface.log_in("admin").await;
     let checked = admin.post("/new/check", &[("yaml", plan)]).await;
@@ -268,7 +284,11 @@ async fn what_a_cluster_answers_is_text_everywhere() {
     for answered in [&list, &cluster, &down, &checked, &page] {
         is_tame(answered);
     }
-    assert!(checked.body.contains(SHOWN) && checked.body.contains("<option value=\"ceph\" selected>"), "{}", checked.body);
+    assert!(
+        checked.body.contains(SHOWN) && checked.body.contains("<option value=\"ceph\" selected>"),
+        "{}",
+        checked.body
+    );
     for path in ["/clusters/saved/none", "/clusters/saved/..%2f..%2fsecrets", "/api/v1/clusters/none/inventory"] {
         assert_eq!(viewer.get(path).await.status, StatusCode::NOT_FOUND, "{path}");
     }
@@ -285,7 +305,8 @@ async fn a_connection_is_changed_tested_and_removed_by_administrators_alone() {
     let (memory, interface) = kept().await;
     let (admin, viewer) = (interface.log_in("admin").await, interface.log_in("viewer").await);
     let before = memory.sent();
-    for path in ["/clusters/new", "/clusters/saved/lab/edit", "/clusters/saved/lab/test", "/clusters/saved/lab/remove"] {
+    for path in ["/clusters/new", "/clusters/saved/lab/edit", "/clusters/saved/lab/test", "/clusters/saved/lab/remove"]
+    {
         assert_eq!(viewer.post(path, &second(&[("confirmed", "yes")])).await.status, StatusCode::FORBIDDEN, "{path}");
     }
     assert_eq!(memory.sent(), before);
@@ -315,7 +336,8 @@ async fn a_connection_is_changed_tested_and_removed_by_administrators_alone() {
 async fn scripts_do_the_same() {
     let (memory, interface) = kept().await;
     let admin = interface.log_in("admin").await;
-    let certificate = admin.call(Method::POST, "/api/v1/cluster-certificate", json!({ "endpoint": "https://pve9" })).await;
+    let certificate =
+        admin.call(Method::POST, "/api/v1/cluster-certificate", json!({ "endpoint": "https://pve9" })).await;
     assert_eq!(certificate.json()["sha256"], SHA256);
     let new = |token: &str| {
         json!({ "name": "nine", "endpoint": "https://pve9", "token": token, "secret": SECRET,
@@ -354,7 +376,10 @@ async fn the_form_of_a_new_test_offers_what_the_cluster_has_and_asks_it_no_more_
     let plan = plan::example("proxmox").unwrap();
     let pending = admin.post("/new/check", &[("yaml", plan)]).await;
     assert!(pending.body.contains("data-pending"), "{}", pending.body);
-    assert!(pending.body.contains("value=\"ceph\"") && !pending.body.contains("<option value=\"ceph\""), "typed meanwhile");
+    assert!(
+        pending.body.contains("value=\"ceph\"") && !pending.body.contains("<option value=\"ceph\""),
+        "typed meanwhile"
+    );
     let known = admin.post("/new/check", &[("yaml", plan)]).await;
     assert!(known.body.contains("each node") || known.body.contains("1 TiB free of 4 TiB"), "{}", known.body);
     assert!(known.body.contains("the cluster shows none of this name"), "iso storage and bridge are not there");
