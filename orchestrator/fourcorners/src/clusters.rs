@@ -417,7 +417,7 @@ mod tests {
     fn keeper(tls: &Trust) -> (tempfile::TempDir, Keeper) {
         let dir = tempfile::tempdir().unwrap();
         let keeper = Keeper::new(dir.path());
-        let written = Written::of(tls).unwrap_or_else(|fault| unreachable!("{fault}"));
+        let written = Written::of(tls).unwrap();
         let (endpoint, token, secret) = ("https://pve1:8006", "fc@pve!poc", "6f1d-secret");
         let existing = Existing::Keep;
         let new = New { name: "lab", endpoint, token, secret, tls: &written.trust, existing };
@@ -446,7 +446,7 @@ mod tests {
             (&Trust::System, &Trust::System, second, false),
         ] {
             let (_dir, keeper) = keeper(was);
-            let saved = keeper.load("lab").unwrap_or_else(|fault| unreachable!("{fault}"));
+            let saved = keeper.load("lab").unwrap();
             let secret = keeper.secret_of(&change(endpoint, "fc@pve!poc", now), Some(&saved));
             assert_eq!(secret.is_ok(), kept, "{was:?} to {now:?} at {endpoint}: {secret:?}");
             assert!(secret.is_err() || secret.as_deref() == Ok("6f1d-secret"));
@@ -466,8 +466,7 @@ mod tests {
 
     #[test]
     fn certificates_that_cannot_be_read_are_told_without_the_place_where_they_lay() {
-        let written =
-            Written::of(&Trust::Authority { pem: "none".into() }).unwrap_or_else(|fault| unreachable!("{fault}"));
+        let written = Written::of(&Trust::Authority { pem: "none".into() }).unwrap();
         let token = Token::new("a@pve!b", "x").unwrap();
         let error = hypervisor::proxmox::Proxmox::new(
             serde_json::from_value(serde_json::json!({
@@ -496,13 +495,13 @@ mod tests {
             keeper.connections().save(&new).unwrap();
         };
         save(&format!("https://{free}"));
-        let look = keeper.look("lab", Wanted::Recent).await.unwrap_or_else(|fault| unreachable!("{fault}")).unwrap();
+        let look = keeper.look("lab", Wanted::Recent).await.unwrap().unwrap();
         let fault = look.found.as_ref().unwrap_err();
         assert!(fault.kind == FaultKind::Place && fault.what.contains("no connection"), "{fault:?}");
-        let again = keeper.look("lab", Wanted::Known).await.unwrap_or_else(|fault| unreachable!("{fault}")).unwrap();
+        let again = keeper.look("lab", Wanted::Known).await.unwrap().unwrap();
         assert!(Arc::ptr_eq(&look, &again), "the cluster is not asked again");
         save("https://127.0.0.1:9");
-        let other = keeper.look("lab", Wanted::Known).await.unwrap_or_else(|fault| unreachable!("{fault}"));
+        let other = keeper.look("lab", Wanted::Known).await.unwrap();
         assert!(other.is_none(), "another address is another cluster");
     }
 }

@@ -158,7 +158,7 @@ fn storage_row(storage: &Storage) -> StorageRow {
 }
 
 /// 0 to 100; 0 of nothing.
-pub(crate) fn percent(part: u64, whole: u64) -> u64 {
+fn percent(part: u64, whole: u64) -> u64 {
     let percent = (u128::from(part) * 100).checked_div(u128::from(whole)).unwrap_or(0);
     u64::try_from(percent.min(100)).unwrap_or(100)
 }

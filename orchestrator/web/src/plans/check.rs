@@ -329,7 +329,7 @@ mod tests {
                 assert_eq!(form.value(field), value, "{text}");
             }
         }
-        let plan = read(&text, &Profiles::shipped()).unwrap_or_else(|errors| unreachable!("{errors:?}\n{text}"));
+        let plan = read(&text, &Profiles::shipped()).unwrap();
         let plan::Target::Proxmox(target) = &plan.target else { unreachable!("{text}") };
         assert_eq!((&*target.storage, &*target.iso_storage, target.vlan), ("ceph", "local", Some(120)));
         assert_eq!(target.nodes, Some(plan::proxmox::Nodes::Evenly(vec!["pve1".into()])));

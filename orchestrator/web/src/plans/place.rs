@@ -31,8 +31,6 @@ const OF_CLUSTERS: [&str; 2] = ["guard", "canary"];
 pub(crate) struct Place {
     /// `local`, `saved` (a connection) or `given` (the text names a cluster by its address).
     pub(crate) kind: &'static str,
-    /// The connection that the text names.
-    pub(crate) connection: String,
     /// The saved connections, and the named one where it is not among them.
     pub(crate) connections: Vec<Offer>,
     /// None where nothing is known of the cluster: names are typed then.
@@ -116,7 +114,7 @@ fn form(
     });
     let connections = with_chosen(saved, if kind == "saved" { &connection } else { "" }, "not saved here");
     let nodes = nodes(inventory, &named);
-    let mut place = Place { kind, connection, connections, offers, nodes, counts, note, pending, key: String::new() };
+    let mut place = Place { kind, connections, offers, nodes, counts, note, pending, key: String::new() };
     place.key = place.key();
     place
 }

@@ -389,8 +389,8 @@ async fn the_form_of_a_new_test_offers_what_the_cluster_has_and_asks_it_no_more_
     assert_eq!(memory.looks.lock().unwrap().last(), Some(&Wanted::Anew));
 
     let change = async |yaml: &str, field: &str, value: &str| {
-        let edited = admin.post("/new/edit", &[("yaml", yaml), ("field", field), ("value", value), ("chosen", "true")]);
-        edited.await.json()["yaml"].as_str().unwrap().to_owned()
+        let fields = [("yaml", yaml), ("field", field), ("value", value), ("chosen", "true")];
+        admin.post("/new/edit", &fields).await.json()["yaml"].as_str().unwrap().to_owned()
     };
     let chosen = change(plan::DEMO_PLAN, "target.connection", "lab").await;
     assert!(chosen.contains("provider: proxmox\n  connection: lab\n"), "{chosen}");
