@@ -48,12 +48,15 @@
     }
   }
 
-  // The place's fields are put there anew where there is something else to choose from; whoever is in one stays in it.
+  // The place's fields are put there anew where there is something else to choose from; whoever is in one stays in it, and whoever
+  // writes in one is not interrupted.
   function place() {
     const now = form.querySelector("[data-place]");
     const next = verdict.querySelector("template[data-place-new]")?.content.querySelector("[data-place]");
     if (!now || !next || now.dataset.key === next.dataset.key) return;
-    const field = now.contains(document.activeElement) && document.activeElement.dataset.field;
+    const inside = now.contains(document.activeElement) ? document.activeElement : null;
+    if (inside && inside.matches("input:not([type=checkbox])")) return;
+    const field = inside && inside.dataset.field;
     now.replaceWith(next);
     if (field) form.querySelector(`[data-place] [data-field="${field}"]`)?.focus();
   }

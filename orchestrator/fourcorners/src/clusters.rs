@@ -263,7 +263,7 @@ impl Written {
         Ok(match trust {
             Trust::System => Self { trust: none, file: None },
             Trust::Fingerprint { sha256 } => {
-                let pinned = sha256.parse().map_err(|what| Fault {
+                let pinned = sha256.parse::<proxmox::Fingerprint>().map_err(|what| Fault {
                     kind: FaultKind::Input,
                     what,
                     remedy: "Take it as a node's console shows it.".to_owned(),
