@@ -276,6 +276,20 @@ async fn a_run_keeps_it(test: &Test, plan: &str) {
     until("the run's end", || async { admin.fetch("/api/v1/runs").await.contains("\"failed\"") }).await;
     let runs = admin.fetch("/api/v1/runs").await;
     assert!(runs.contains("no bootstrap slot"), "it came as far as its image: {runs}");
+    start_from_the_page(admin, plan).await;
+}
+
+/// As from the command line: the workers' listener is open before the image is made for it.
+async fn start_from_the_page(admin: &Browser, plan: &str) {
+    admin.go("/new").await;
+    admin.write("#yaml", &format!("{plan}canary: false\n")).await;
+    until("the text is judged", || async { admin.text("[data-verdict]").await.contains("storage ceph") }).await;
+    settled(admin).await;
+    admin.click("[data-start]").await;
+    until("the live page", || async { admin.path().await.ends_with("/live") }).await;
+    until("the end", || async { admin.shown("[data-live=end]").await }).await;
+    assert_eq!(admin.text("[data-live=end-state]").await.to_lowercase(), "failed");
+    assert!(admin.text("main").await.contains("no bootstrap slot"), "{}", admin.text("main").await);
 }
 
 async fn change_and_remove(test: &Test) {
