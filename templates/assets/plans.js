@@ -4,6 +4,7 @@
   const form = document.querySelector("form[data-plan]");
   if (!form) return;
   const PAUSE_MS = 300;
+  const PENDING_MS = 700;
   const MAX_FILE_BYTES = 1 << 20;
   const text = form.querySelector("textarea[name=yaml]");
   const lines = form.querySelector(".editor .lines");
@@ -47,19 +48,37 @@
     }
   }
 
+  // The place's fields are put there anew where there is something else to choose from; whoever is in one stays in it, and whoever
+  // writes in one is not interrupted.
+  function place() {
+    const now = form.querySelector("[data-place]");
+    const next = verdict.querySelector("template[data-place-new]")?.content.querySelector("[data-place]");
+    if (!now || !next || now.dataset.key === next.dataset.key) return;
+    const inside = now.contains(document.activeElement) ? document.activeElement : null;
+    if (inside && inside.matches("input:not([type=checkbox])")) return;
+    const field = inside && inside.dataset.field;
+    now.replaceWith(next);
+    if (field) form.querySelector(`[data-place] [data-field="${field}"]`)?.focus();
+  }
+
   // The fields show what the text says, but for the one that is being written in.
   function fields() {
     const island = verdict.querySelector("[data-form]");
     if (!island) return;
-    const { values, workloads, groups } = JSON.parse(island.textContent);
-    const names = ["name", "workers.count", "workers.disks", "workers.vcpus", "workers.memory", "footprints", "initialise", "settle", "precondition", "sample", "deploy"];
-    names.forEach((name, index) => {
+    const { values, nodes, workloads, groups } = JSON.parse(island.textContent);
+    place();
+    for (const [name, text] of Object.entries(values)) {
       const input = form.querySelector(`:is(input, select)[data-field="${name}"]`);
-      if (!input || input === document.activeElement) return;
+      if (!input || input === document.activeElement) continue;
+      if (input.dataset.unless !== undefined) {
+        input.checked = text !== input.dataset.unless;
+        continue;
+      }
       // A field for numbers cannot show what is none; the text does, and is marked.
-      const value = input.type === "number" && !/^\d+$/.test(values[index]) ? "" : values[index];
-      if (input.value !== value) input.value = value;
-    });
+      const value = input.type === "number" && !/^\d+(\.\d+)?$/.test(text) ? "" : text;
+      if (input.value !== value && !input.querySelector("[data-given]")) input.value = value;
+    }
+    for (const box of form.querySelectorAll("[data-node]")) box.checked = nodes.includes(box.dataset.node);
     for (const { id, chosen } of workloads) {
       const box = form.querySelector(`[data-workload="${CSS.escape(id)}"]`);
       if (box) box.checked = chosen;
@@ -86,26 +105,33 @@
   let asked = 0;
   let timer = 0;
 
-  async function check() {
+  async function check(anew = false) {
     asked += 1;
     const mine = asked;
+    clearTimeout(timer);
     verdict.classList.add("stale");
     try {
       const cache = form.elements.cache ? form.elements.cache.value : "";
-      const answer = await fetch(form.dataset.check, { method: "POST", body: body([["yaml", text.value], ["cache", cache]]) });
+      const answer = await fetch(form.dataset.check, { method: "POST", body: body([["yaml", text.value], ["cache", cache], ["anew", anew ? "yes" : ""]]) });
       if (mine !== asked) return;
       if (!answer.ok) throw new Error(answer.status === 422 ? "the cache size is not understood (400GB, 1.5TiB)" : answer.status === 401 || answer.status === 403 ? "log in again" : `the server answered ${answer.status}`);
       verdict.innerHTML = await answer.text();
-      mark();
       fields();
+      mark();
       times();
       form.dataset.checked = String(mine);
       startable();
+      askAgain();
     } catch (error) {
       if (mine !== asked) return;
       verdict.textContent = `Not checked: ${error.message}.`;
     }
     verdict.classList.remove("stale");
+  }
+
+  // A cluster that is being asked answers in its own time.
+  function askAgain() {
+    if (form.querySelector("[data-pending]")) timer = setTimeout(check, PENDING_MS);
   }
 
   function later() {
@@ -139,13 +165,19 @@
     });
   }
 
-  for (const input of form.querySelectorAll(":is(input, select)[data-field]")) input.addEventListener("change", () => edit(input.dataset.field, input.value, true));
-  for (const box of form.querySelectorAll("[data-workload]")) box.addEventListener("change", () => edit("workloads", box.dataset.workload, box.checked));
+  // Heard at the form: the fields of the place come and go.
+  form.addEventListener("change", ({ target }) => {
+    const { field, workload, node, unless } = target.dataset;
+    if (workload !== undefined) edit("workloads", workload, target.checked);
+    else if (node !== undefined) edit("target.nodes", node, target.checked);
+    else if (unless !== undefined) edit(field, String(target.checked), true);
+    else if (field !== undefined) edit(field, target.value, true);
+  });
   // Enter in a field takes it over; only the buttons send the form.
   form.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !event.target.matches("input")) return;
     event.preventDefault();
-    event.target.dispatchEvent(new Event("change"));
+    event.target.dispatchEvent(new Event("change", { bubbles: true }));
   });
   const upload = form.querySelector("[data-upload]");
   if (upload) {
@@ -164,6 +196,7 @@
   const cache = form.querySelector("[data-cache]");
   if (cache) cache.addEventListener("input", later);
   verdict.addEventListener("click", (event) => {
+    if (event.target.closest("[data-anew]")) check(true);
     const problem = event.target.closest("[data-go]");
     if (problem) go(Number(problem.parentElement.dataset.line), Number(problem.parentElement.dataset.column));
   });
@@ -174,4 +207,5 @@
   number();
   mark();
   startable();
+  askAgain();
 })();

@@ -36,6 +36,21 @@ pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
+/// Files under a directory that hold a text in the clear.
+#[must_use]
+pub fn files_with(dir: &Path, text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files_with(&path, text));
+        } else if fs::read(&path).unwrap().windows(text.len()).any(|window| window == text.as_bytes()) {
+            found.push(path);
+        }
+    }
+    found
+}
+
 /// A data directory for one test, removed with it.
 #[derive(Debug)]
 pub struct Site {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use end_to_end::fake::{Fake, SECRET, TOKEN};
-use end_to_end::{Answer, Site};
+use end_to_end::{Answer, Site, files_with};
 use serde_json::Value;
 
 /// A plan on a saved connection; `target` adds to its target.
@@ -52,20 +52,6 @@ fn connected(fake: &Fake) -> Site {
     let answer = answer(&mut connect(&site, fake, &["--name", "lab", "--fingerprint", &fake.fingerprint]));
     assert!(answer.ok(), "{answer:?}");
     site
-}
-
-/// Files under a directory that hold the secret in the clear.
-fn files_with_secret(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files_with_secret(&path));
-        } else if fs::read(&path).unwrap().windows(SECRET.len()).any(|window| window == SECRET.as_bytes()) {
-            found.push(path);
-        }
-    }
-    found
 }
 
 #[test]
@@ -326,7 +312,7 @@ fn no_secret_is_anywhere_in_the_clear() {
     }
     assert!(said.contains(TOKEN) && said.contains("no bootstrap slot"), "the run came as far as its image: {said}");
     assert!(!said.contains(SECRET));
-    assert_eq!(files_with_secret(site.path()), Vec::<PathBuf>::new());
+    assert_eq!(files_with(site.path(), SECRET), Vec::<PathBuf>::new());
     for file in ["secrets.key", "connections/lab.json"] {
         let mode = fs::metadata(site.data_dir().join(file)).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{file}");

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use hypervisor::proxmox::Timing;
 use hypervisor::{Deployment, Finding, Severity};
 use plan::{FillRate, TestPlan};
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ async fn look(data_dir: &Path, args: &CheckArgs, answer: &mut Value) -> anyhow::
     };
     let schedule = plan::schedule(&file.plan, FillRate::assumed());
     *answer = json!({ "valid": true, "plan": file.plan, "schedule": schedule });
-    let findings = findings(data_dir, &file.plan).await?;
+    let findings = findings(data_dir, &file.plan, Timing::default()).await?;
     answer["findings"] = json!(findings);
     let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);
     let mut text =
@@ -56,16 +57,20 @@ async fn look(data_dir: &Path, args: &CheckArgs, answer: &mut Value) -> anyhow::
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What the place of the workers says to the plan; nothing is changed.
-pub(crate) async fn findings(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Vec<Finding>> {
-    let deployment = Deployment {
+/// What the place of the workers says to the plan; nothing is changed. A cluster is waited for as `timing` says.
+pub(crate) async fn findings(data_dir: &Path, plan: &TestPlan, timing: Timing) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = place::of_plan(data_dir, plan, timing)?.preflight(&deployment(plan)).await?;
+    findings.splice(0..0, place::own_findings(data_dir, plan));
+    Ok(findings)
+}
+
+/// What the plan needs of the place.
+pub(crate) fn deployment(plan: &TestPlan) -> Deployment {
+    Deployment {
         workers: plan.workers.count,
         disks_per_worker: plan.workers.disks,
         disk_bytes: plan.disk_bytes(),
         vcpus: plan.workers.vcpus,
         memory_bytes: plan.workers.memory_bytes,
-    };
-    let mut findings = place::of_plan(data_dir, plan)?.preflight(&deployment).await?;
-    findings.splice(0..0, place::own_findings(data_dir, plan));
-    Ok(findings)
+    }
 }

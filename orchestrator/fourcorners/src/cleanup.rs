@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use comfy_table::Table;
+use hypervisor::proxmox::Timing;
 use hypervisor::{Found, Hypervisor};
 use plan::proxmox::is_connection_name;
 use serde_json::{Value, json};
@@ -231,7 +232,7 @@ impl Survey {
                 bail!("{}: the plan cannot be used", path.display());
             }
         };
-        let provider = place::of_plan(data_dir, &file.plan)?;
+        let provider = place::of_plan(data_dir, &file.plan, Timing::default())?;
         let key = key_of(&provider.describe().await);
         self.places.entry(key).or_insert(provider);
         Ok(())

@@ -6,14 +6,15 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args, Subcommand};
 use comfy_table::Table;
-use hypervisor::proxmox::{Fingerprint, Seen, Timing, Token, Trust, look_at, presented_fingerprint, read_secret_file};
-use hypervisor::{Finding, Inventory, Severity};
+use hypervisor::proxmox::{Fingerprint, Seen, Timing, Trust, presented_fingerprint, read_secret_file};
+use hypervisor::{Finding, Inventory};
 use plan::proxmox::is_connection_name;
 use plan::size::approximate;
 use serde_json::json;
 
 use crate::ask::confirm;
 use crate::cli::JsonArgs;
+use crate::clusters::{self, Judged};
 use crate::connections::{Connection, Connections, New};
 use crate::output;
 use crate::secrets::Existing;
@@ -81,20 +82,20 @@ pub(crate) async fn connect(data_dir: &Path, args: &ConnectArgs) -> anyhow::Resu
     }
     let (id, secret) = token(args)?;
     let tls = trust(args).await?;
-    let seen = look_at(&args.url, &tls, Token::new(&id, &secret)?, Timing::default()).await?;
-    let lacks = seen.lacking.iter().any(|finding| finding.severity == Severity::Blocker);
-    if !lacks {
-        let existing = if args.replace { Existing::Replace } else { Existing::Keep };
-        let (endpoint, token, secret) = (&*args.url, &*id, &*secret);
-        connections.save(&New { name: &name, endpoint, token, secret, tls: &tls, existing })?;
+    let existing = if args.replace { Existing::Replace } else { Existing::Keep };
+    let (endpoint, token, secret) = (&*args.url, &*id, &*secret);
+    let new = New { name: &name, endpoint, token, secret, tls: &tls, existing };
+    let Judged { seen, enough } = clusters::try_out(&new, Timing::default()).await?;
+    if enough {
+        connections.save(&new)?;
     }
     let text = if args.output.json {
-        format!("{}\n", json!({ "name": name, "saved": !lacks, "inventory": seen.inventory, "lacking": seen.lacking }))
+        format!("{}\n", json!({ "name": name, "saved": enough, "inventory": seen.inventory, "lacking": seen.lacking }))
     } else {
-        as_text(&name, &seen, !lacks)
+        as_text(&name, &seen, enough)
     };
     output::result(&text)?;
-    Ok(if lacks { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if enough { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 pub(crate) async fn dispatch(data_dir: &Path, command: Command) -> anyhow::Result<ExitCode> {
@@ -107,8 +108,7 @@ pub(crate) async fn dispatch(data_dir: &Path, command: Command) -> anyhow::Resul
         }
         Command::Show { name, output: args } => {
             let connection = connections.load(&name)?;
-            let token = connections.token(&connection)?;
-            let seen = look_at(&connection.endpoint, &connection.tls, token, Timing::default()).await?;
+            let seen = clusters::look(&connections, &connection, Timing::default()).await?;
             let text = if args.json {
                 format!("{}\n", json!({ "name": name, "inventory": seen.inventory, "lacking": seen.lacking }))
             } else {

@@ -80,6 +80,9 @@ impl Connections {
             let copy = std::path::absolute(self.path_of(new.name, "pem"))?;
             write_private(&copy, &pem, new.existing)?;
             *ca_file = copy;
+        } else {
+            // Of a connection that is replaced, or of one whose removal was broken off.
+            self.remove_file(new.name, "pem")?;
         }
         let mut connection = Connection {
             version: VERSION,
@@ -139,22 +142,28 @@ impl Connections {
     /// Forgets a connection.
     pub(crate) fn remove(&self, name: &str) -> anyhow::Result<()> {
         self.load(name)?;
-        for extension in ["json", "pem"] {
-            let path = self.path_of(name, extension);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                removed => removed.with_context(|| format!("{}: cannot be removed", path.display()))?,
-            }
+        self.remove_file(name, "json")?;
+        self.remove_file(name, "pem")
+    }
+
+    fn remove_file(&self, name: &str, extension: &str) -> anyhow::Result<()> {
+        let path = self.path_of(name, extension);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.with_context(|| format!("{}: cannot be removed", path.display())),
         }
-        Ok(())
     }
 
     /// The token of a connection.
     pub(crate) fn token(&self, connection: &Connection) -> anyhow::Result<Token> {
-        let of = || format!("connection {}", connection.name);
-        let secret =
-            Key::open(&self.data_dir)?.unseal(&connection.sealed_secret, &connection.bound_to()).with_context(of)?;
-        Token::new(&connection.token, &secret).with_context(of)
+        let secret = self.secret(connection)?;
+        Token::new(&connection.token, &secret).with_context(|| format!("connection {}", connection.name))
+    }
+
+    /// The secret of a connection's token.
+    pub(crate) fn secret(&self, connection: &Connection) -> anyhow::Result<String> {
+        let secret = Key::open(&self.data_dir)?.unseal(&connection.sealed_secret, &connection.bound_to());
+        secret.with_context(|| format!("connection {}", connection.name))
     }
 
     /// The token of whichever connection leads to this endpoint with this token.
@@ -197,6 +206,8 @@ mod tests {
         let tls = Trust { ca_file: Some(ca.clone()), fingerprint: None };
         connections.save(&new(&tls, Existing::Keep)).unwrap();
         assert!(connections.save(&new(&tls, Existing::Keep)).is_err(), "the name is taken");
+        connections.save(&new(&Trust::default(), Existing::Replace)).unwrap();
+        assert!(!connections.path_of("lab", "pem").exists(), "an authority that is trusted no more is not kept");
         connections.save(&new(&tls, Existing::Replace)).unwrap();
         fs::remove_file(ca).unwrap();
 

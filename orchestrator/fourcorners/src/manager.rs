@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use hypervisor::Severity;
-use plan::TestPlan;
+use plan::proxmox::Cluster;
+use plan::{Target, TestPlan};
 use run::fleet::Authority;
 use run::{Progress, Request};
 use store::{RunId, Store};
@@ -14,11 +14,13 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use web::{Answer, Finding, Hub, StartError, Workshop};
+use web::{Answer, Clusters, Findings, Hub, StartError, Wanted, Workshop};
 
 use crate::cli::WorkerArgs;
+use crate::clusters::Keeper;
 use crate::place::Scene;
-use crate::{check, cleanup, execute, live, output};
+use crate::preflight::Preflights;
+use crate::{cleanup, execute, live, output};
 
 /// Carries out plans, one at a time. Clones share it.
 #[derive(Clone)]
@@ -33,6 +35,8 @@ struct Inner {
     /// Where workers of other machines dial.
     workers: WorkerArgs,
     hub: Arc<Hub>,
+    keeper: Keeper,
+    preflights: Preflights,
     slot: Mutex<Slot>,
     /// Whether a run goes on.
     busy: watch::Sender<bool>,
@@ -49,6 +53,8 @@ struct Slot {
 
 struct Active {
     name: String,
+    /// The saved connection that it uses.
+    connection: Option<String>,
     /// Says the run's id once it is recorded.
     progress: watch::Receiver<Progress>,
     cancel: CancellationToken,
@@ -77,6 +83,8 @@ impl Manager {
             data_dir: data_dir.to_owned(),
             store,
             authority,
+            keeper: Keeper::new(data_dir),
+            preflights: Preflights::new(data_dir, &workers),
             workers,
             hub: Arc::default(),
             slot: Mutex::default(),
@@ -106,7 +114,20 @@ impl Manager {
         *self.inner.busy.borrow()
     }
 
-    fn take_turn(&self, name: &str, progress: watch::Receiver<Progress>) -> Result<Turn, StartError> {
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.inner.keeper
+    }
+
+    /// Does something that no run on this connection may meet; no run begins meanwhile. An error is the name of the run that goes on.
+    pub(crate) fn unless_used<T>(&self, connection: &str, act: impl FnOnce() -> T) -> Result<T, String> {
+        let slot = self.inner.slot();
+        match &slot.active {
+            Some(active) if active.connection.as_deref() == Some(connection) => Err(active.name.clone()),
+            _ => Ok(act()),
+        }
+    }
+
+    fn take_turn(&self, plan: &TestPlan, progress: watch::Receiver<Progress>) -> Result<Turn, StartError> {
         let mut slot = self.inner.slot();
         if slot.closing {
             return Err(StartError::Closed("the server is stopping and starts no run any more"));
@@ -115,14 +136,15 @@ impl Manager {
             return Err(StartError::Busy { id: active.id(), name: active.name.clone() });
         }
         let cancel = CancellationToken::new();
-        slot.active = Some(Active { name: name.to_owned(), progress, cancel: cancel.clone() });
+        let (name, connection) = (plan.name.clone(), connection_of(plan));
+        slot.active = Some(Active { name, connection, progress, cancel: cancel.clone() });
         self.inner.busy.send_replace(true);
         Ok(Turn { inner: Arc::clone(&self.inner), cancel })
     }
 
     async fn begin(&self, plan: TestPlan, yaml: String) -> Result<Uuid, StartError> {
         let (progress, mut watched) = watch::channel(Progress::default());
-        let turn = self.take_turn(&plan.name, progress.subscribe())?;
+        let turn = self.take_turn(&plan, progress.subscribe())?;
         let scene = Scene::of_plan(&self.inner.data_dir, &plan, &self.inner.workers)
             .map_err(|error| StartError::Refused(output::chain(&error)))?;
         let (failed, failure) = oneshot::channel();
@@ -226,31 +248,29 @@ impl Workshop for Manager {
         Box::pin(self.tear_down_run(id))
     }
 
-    fn findings<'a>(&'a self, plan: &'a TestPlan) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(async move {
-            match check::findings(&self.inner.data_dir, plan).await {
-                Ok(findings) => findings.into_iter().map(finding).collect(),
-                Err(error) => vec![Finding {
-                    severity: "blocker",
-                    message: output::chain(&error),
-                    remedy: "Change the target of the plan, or make it reachable.".to_owned(),
-                }],
-            }
-        })
+    fn findings<'a>(&'a self, plan: &'a TestPlan, wanted: Wanted) -> BoxFuture<'a, Findings> {
+        Box::pin(self.inner.preflights.findings(plan, wanted))
+    }
+
+    fn clusters(&self) -> Option<&dyn Clusters> {
+        Some(self)
     }
 }
 
-fn finding(found: hypervisor::Finding) -> Finding {
-    let severity = match found.severity {
-        Severity::Blocker => "blocker",
-        Severity::Warning => "warning",
-        Severity::Note => "note",
-    };
-    Finding { severity, message: found.message, remedy: found.remedy }
+/// The saved connection that a plan names.
+fn connection_of(plan: &TestPlan) -> Option<String> {
+    match &plan.target {
+        Target::Proxmox(target) => match &target.cluster {
+            Cluster::Saved { connection } => Some(connection.clone()),
+            Cluster::Given { .. } => None,
+        },
+        Target::Local(_) => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use plan::Profiles;
     use store::DataDir;
 
     use super::*;
@@ -259,6 +279,11 @@ mod tests {
         let store = Store::open(&DataDir::new(dir)).await.unwrap();
         let authority = Arc::new(Authority::open(&dir.join("tls")).unwrap());
         Manager::new(dir, store, authority, WorkerArgs::default())
+    }
+
+    fn called(name: &str) -> TestPlan {
+        let yaml = plan::example("demo").unwrap();
+        TestPlan { name: name.to_owned(), ..plan::parse("plan", yaml, &Profiles::shipped()).unwrap() }
     }
 
     fn recorded_as(id: Uuid) -> Progress {
@@ -272,7 +297,7 @@ mod tests {
         let id = Uuid::now_v7();
         assert!(!manager.stop(id).await, "nothing goes on");
         let (progress, watched) = watch::channel(Progress::default());
-        let turn = manager.take_turn("early", watched).unwrap();
+        let turn = manager.take_turn(&called("early"), watched).unwrap();
         let stopping = tokio::spawn({
             let manager = manager.clone();
             async move { manager.stop(id).await }
@@ -283,7 +308,7 @@ mod tests {
         progress.send_replace(recorded_as(id));
         assert!(stopping.await.unwrap());
         assert!(turn.cancel.is_cancelled());
-        let busy = manager.take_turn("late", progress.subscribe()).err();
+        let busy = manager.take_turn(&called("late"), progress.subscribe()).err();
         assert_eq!(busy, Some(StartError::Busy { id: Some(id), name: "early".into() }));
     }
 
@@ -292,7 +317,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let manager = manager(dir.path()).await;
         let (progress, watched) = watch::channel(recorded_as(Uuid::now_v7()));
-        let turn = manager.take_turn("mine", watched).unwrap();
+        let turn = manager.take_turn(&called("mine"), watched).unwrap();
         assert!(!manager.stop(Uuid::now_v7()).await);
         assert!(!turn.cancel.is_cancelled());
         drop(turn);
@@ -305,7 +330,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let manager = manager(dir.path()).await;
         let (progress, watched) = watch::channel(Progress::default());
-        let _turn = manager.take_turn("refused", watched).unwrap();
+        let _turn = manager.take_turn(&called("refused"), watched).unwrap();
         drop(progress);
         assert!(!manager.stop(Uuid::now_v7()).await);
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use hypervisor::local::Local;
+use hypervisor::proxmox::Timing;
 use hypervisor::vm::{Accelerator, BOOT_BOUND, LocalVm, Throttle, VmOptions};
 use hypervisor::{Finding, Hypervisor, Severity};
 use plan::size::approximate;
@@ -36,7 +37,7 @@ impl Scene {
             }
             output::note(output::finding(&finding));
         }
-        Ok(Self { hypervisor: of_plan(data_dir, plan)?, listening, image: image(data_dir, plan) })
+        Ok(Self { hypervisor: of_plan(data_dir, plan, Timing::default())?, listening, image: image(data_dir, plan) })
     }
 
     pub(crate) fn place(&self, authority: &Arc<Authority>) -> Place<'_> {
@@ -50,11 +51,11 @@ impl Scene {
     }
 }
 
-/// The provider that a plan names. Nothing is looked at or changed yet.
-pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan) -> anyhow::Result<Box<dyn Hypervisor>> {
+/// The provider that a plan names; a cluster is waited for as `timing` says. Nothing is looked at or changed yet.
+pub(crate) fn of_plan(data_dir: &Path, plan: &TestPlan, timing: Timing) -> anyhow::Result<Box<dyn Hypervisor>> {
     match &plan.target {
         Target::Local(target) => local(data_dir, target),
-        Target::Proxmox(target) => Ok(Box::new(proxmox::of_target(data_dir, target, plan.guard)?)),
+        Target::Proxmox(target) => Ok(Box::new(proxmox::of_target(data_dir, target, plan.guard, timing)?)),
     }
 }
 
@@ -120,6 +121,13 @@ fn image_finding(data_dir: &Path, plan: &TestPlan) -> Option<Finding> {
         message: format!("{}: there is no worker image", image.path.display()),
         remedy: "make it with `fourcorners image build`, or name one with target.image".to_owned(),
     })
+}
+
+/// What stands in the way of workers that are to reach this orchestrator.
+pub(crate) fn reach_finding(plan: &TestPlan, args: &WorkerArgs) -> Option<Finding> {
+    let error = listening(plan, args).err()?;
+    let remedy = "start the orchestrator again with an address that they reach".to_owned();
+    Some(Finding { severity: Severity::Blocker, message: error.to_string(), remedy })
 }
 
 /// Port for workers on other machines where none is given: one that a firewall can be opened for.

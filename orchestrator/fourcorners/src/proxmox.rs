@@ -10,10 +10,15 @@ use run::FirstAddress;
 use crate::connections::Connections;
 
 /// The provider that a target names.
-pub(crate) fn of_target(data_dir: &Path, target: &ProxmoxTarget, guard: Option<Guard>) -> anyhow::Result<Proxmox> {
+pub(crate) fn of_target(
+    data_dir: &Path,
+    target: &ProxmoxTarget,
+    guard: Option<Guard>,
+    timing: Timing,
+) -> anyhow::Result<Proxmox> {
     let settings = settings(data_dir, target)?;
     let token = token(data_dir, &settings)?;
-    Ok(Proxmox::new(settings, guard.unwrap_or_default(), token, Timing::default())?)
+    Ok(Proxmox::new(settings, guard.unwrap_or_default(), token, timing)?)
 }
 
 /// The provider that a run recorded. What guards a load is of no matter any more.

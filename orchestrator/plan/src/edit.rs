@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::problem::Problems;
-use crate::yaml::{self, Kind, Node};
+use crate::yaml::{self, Key, Kind, Node};
 
 /// Why a field cannot be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -15,9 +15,6 @@ pub enum EditError {
     /// The text is no group of fields, or what should hold the field is none.
     #[error("there is no group of fields to put it into: change the text")]
     NoGroup,
-    /// A field's name is a word, or two with a dot between them.
-    #[error("fields of this depth can only be changed in the text")]
-    TooDeep,
 }
 
 /// An entry of a list.
@@ -36,6 +33,12 @@ pub fn value(text: &str, field: &str) -> Option<String> {
         Kind::Scalar(ref value) => Some(value.to_string()),
         _ => None,
     }
+}
+
+/// Whether the text has a field, whatever its value is.
+#[must_use]
+pub fn has(text: &str, field: &str) -> bool {
+    tree(text).is_ok_and(|root| find(&root, field).is_some())
 }
 
 /// The entries of a list; none where the field is absent or no list.
@@ -75,18 +78,64 @@ pub fn set_list(text: &str, field: &str, values: &[&str]) -> Result<String, Edit
     put(text, field, &format!("[{}]", values.join(", ")))
 }
 
-/// The text without a field; as it is where the field is absent.
+/// The text with a group of single values in place of a field, one a line where the plan's own fields are.
+///
+/// # Errors
+/// As [`set`].
+pub fn set_group(text: &str, field: &str, entries: &[(&str, &str)]) -> Result<String, EditError> {
+    let root = tree(text)?;
+    let Kind::Mapping(fields) = &root.kind else { return Err(EditError::NoGroup) };
+    let parts: Vec<String> = entries.iter().map(|(name, value)| format!("{name}: {}", scalar(value))).collect();
+    if is_flow(text, &root) {
+        return put(text, field, &format!("{{ {} }}", parts.join(", ")));
+    }
+    let indent = fields.first().map_or(String::new(), |(first, _)| indent_at(text, first));
+    let lines: String = parts.iter().map(|part| format!("\n{indent}  {part}")).collect();
+    match fields.iter().find(|(key, _)| *key.name == *field) {
+        Some((key, node)) => {
+            let colon = text[key.place.offset..].find(':').map_or(text.len(), |colon| key.place.offset + colon + 1);
+            Ok(splice(text, colon..span(text, node).end.max(colon), &lines))
+        }
+        None => insert(text, &root, field, &lines),
+    }
+}
+
+/// The text without a field; as it is where the field is absent. A group that would be empty goes with it.
 ///
 /// # Errors
 /// As [`set`].
 pub fn remove(text: &str, field: &str) -> Result<String, EditError> {
     let root = tree(text)?;
-    let Kind::Mapping(entries) = &root.kind else { return Err(EditError::NoGroup) };
-    let Some((key, node)) = entries.iter().find(|(key, _)| *key.name == *field) else { return Ok(text.to_owned()) };
-    if is_flow(text, &root) {
-        return Err(EditError::NoGroup);
+    let (path, name) = field.rsplit_once('.').map_or((None, field), |(path, name)| (Some(path), name));
+    let group = match path {
+        None => &root,
+        Some(path) => match find(&root, path) {
+            Some(group) => group,
+            None => return Ok(text.to_owned()),
+        },
+    };
+    let Kind::Mapping(entries) = &group.kind else {
+        return if path.is_none() { Err(EditError::NoGroup) } else { Ok(text.to_owned()) };
+    };
+    let Some(place) = entries.iter().position(|(key, _)| *key.name == *name) else { return Ok(text.to_owned()) };
+    match path {
+        Some(path) if entries.len() == 1 => remove(text, path),
+        _ => Ok(splice(text, extent(text, group, entries, place), "")),
     }
-    Ok(splice(text, lines_of(text, key.place.offset..span(text, node).end), ""))
+}
+
+/// What an entry of a group takes up: its lines; on one line, what is between its neighbours, with one comma.
+fn extent(text: &str, group: &Node, entries: &[(Key, Node)], place: usize) -> Range<usize> {
+    let end = |place: usize| span(text, &entries[place].1).end;
+    let start = entries[place].0.place.offset;
+    if !is_flow(text, group) {
+        return lines_of(text, start..end(place).max(start));
+    }
+    match (entries.get(place + 1), place.checked_sub(1)) {
+        (Some((next, _)), _) => start..next.place.offset,
+        (None, Some(before)) => end(before).min(start)..end(place).max(start),
+        (None, None) => start..end(place).max(start),
+    }
 }
 
 /// The text with a single value added at the end of a list.
@@ -150,14 +199,12 @@ fn put(text: &str, field: &str, new: &str) -> Result<String, EditError> {
         }
         return Ok(splice(text, range, new));
     }
-    match field.split('.').collect::<Vec<_>>()[..] {
-        [name] => insert(text, &root, name, new),
-        [group, name] => match entry(&root, group) {
-            Some(parent) if matches!(parent.kind, Kind::Mapping(_)) => insert(text, parent, name, new),
-            Some(_) => Err(EditError::NoGroup),
-            None => insert(text, &root, group, &format!("{{ {name}: {new} }}")),
+    match field.rsplit_once('.') {
+        None => insert(text, &root, field, new),
+        Some((path, name)) => match find(&root, path) {
+            Some(parent) => insert(text, parent, name, new),
+            None => put(text, path, &format!("{{ {name}: {new} }}")),
         },
-        _ => Err(EditError::TooDeep),
     }
 }
 
@@ -171,11 +218,17 @@ fn insert(text: &str, group: &Node, name: &str, new: &str) -> Result<String, Edi
         let at = text[..close].trim_end().len();
         return Ok(splice(text, at..close, &format!("{comma}{name}: {new} ")));
     };
-    let line = text[..first.place.offset].rfind('\n').map_or(0, |end| end + 1);
-    let indent = " ".repeat(first.place.offset - line);
+    let indent = indent_at(text, first);
     let end = lines_of(text, range).end;
     let newline = if text[..end].ends_with('\n') { "" } else { "\n" };
-    Ok(splice(text, end..end, &format!("{newline}{indent}{name}: {new}\n")))
+    let space = if new.starts_with('\n') { "" } else { " " };
+    Ok(splice(text, end..end, &format!("{newline}{indent}{name}:{space}{new}\n")))
+}
+
+/// The spaces before a group's first field.
+fn indent_at(text: &str, first: &Key) -> String {
+    let line = text[..first.place.offset].rfind('\n').map_or(0, |end| end + 1);
+    " ".repeat(first.place.offset - line)
 }
 
 fn tree(text: &str) -> Result<Node, EditError> {
@@ -267,6 +320,7 @@ mod tests {
         assert_eq!(value(PLAN, "name").as_deref(), Some("Demo"));
         assert_eq!(value(PLAN, "workers.count").as_deref(), Some("2"));
         assert_eq!((value(PLAN, "workers"), value(PLAN, "nothing")), (None, None));
+        assert!(has(PLAN, "workers") && has(PLAN, "workers.count") && !has(PLAN, "workers.nothing"));
         let items = list(PLAN, "workloads").unwrap();
         assert_eq!(items[0], Item::Value("4k-random-read".into()));
         assert_eq!(items[1], Item::Group("mine".into()));
@@ -286,7 +340,44 @@ mod tests {
         assert_eq!(remove(PLAN, "sample").unwrap(), PLAN.replace("sample: 5s\n", ""));
         assert_eq!(set("a: [", "a", "1"), Err(EditError::Malformed));
         assert_eq!(set("[1]", "a", "1"), Err(EditError::NoGroup));
-        assert_eq!(set("a: 1", "b.c.d", "1"), Err(EditError::TooDeep));
+        assert_eq!(set("a: 1", "b.c.d", "x").unwrap(), "a: 1\nb: { c: { d: x } }\n");
+        assert_eq!(set("a: 1", "a.b", "1"), Err(EditError::NoGroup));
+    }
+
+    #[test]
+    fn a_field_goes_with_its_group_where_that_would_be_empty() {
+        let block = "a: 1\nt:\n  v:\n    first: 1\n    last: 2\n  n: x # one\nb: 2\n";
+        assert_eq!(remove(block, "t.v.first").unwrap(), block.replace("    first: 1\n", ""));
+        let without = remove(&remove(block, "t.v.first").unwrap(), "t.v.last").unwrap();
+        assert_eq!(without, "a: 1\nt:\n  n: x # one\nb: 2\n");
+        assert_eq!(remove(&without, "t.n").unwrap(), "a: 1\nb: 2\n");
+        assert_eq!(remove(block, "t.none.first"), Ok(block.to_owned()));
+        assert_eq!(remove(block, "a.x"), Ok(block.to_owned()));
+        let flow = "t: {v: {first: 1, last: 2}, n: x, m: [1, 2]} # flow\n";
+        assert_eq!(remove(flow, "t.v.first").unwrap(), flow.replace("first: 1, ", ""));
+        assert_eq!(remove(flow, "t.v.last").unwrap(), flow.replace(", last: 2", ""));
+        assert_eq!(remove(flow, "t.v").unwrap(), "t: {n: x, m: [1, 2]} # flow\n");
+        assert_eq!(remove(flow, "t.m").unwrap(), "t: {v: {first: 1, last: 2}, n: x} # flow\n");
+        assert_eq!(remove("{a: 1}", "a").unwrap(), "{}");
+    }
+
+    #[test]
+    fn a_group_takes_the_place_of_whatever_was_there() {
+        let new = [("provider", "proxmox"), ("connection", "lab")];
+        let lines = "target:\n  provider: proxmox\n  connection: lab";
+        for (before, after) in [
+            ("a: 1\ntarget: {provider: local}  # mine\nb: 2\n", format!("a: 1\n{lines}  # mine\nb: 2\n")),
+            ("target:\n    provider: local\n    image: x\nb: 2\n", format!("{lines}\nb: 2\n")),
+            ("target: local\n", format!("{lines}\n")),
+            ("target:\nb: 2\n", format!("{lines}\nb: 2\n")),
+            ("b: 2", format!("b: 2\n{lines}\n")),
+        ] {
+            let changed = set_group(before, "target", &new).unwrap();
+            assert_eq!(changed, after, "{before:?}");
+            assert_eq!(value(&changed, "target.connection").as_deref(), Some("lab"));
+        }
+        assert_eq!(set_group("{b: 2}", "t", &[("x", "1")]).unwrap(), "{b: 2, t: { x: 1 } }");
+        assert_eq!(set_group("[1]", "t", &[("x", "1")]), Err(EditError::NoGroup));
     }
 
     #[test]
@@ -336,6 +427,9 @@ mod tests {
             let _ = set(&text, "a.b", &new);
             let _ = add_item(&text, "a", &new).and_then(|more| remove_item(&more, "a", &new));
             let _ = remove(&text, "a");
+            let _ = remove(&text, "a.b");
+            let _ = set(&text, "a.b.c", &new);
+            let _ = set_group(&text, "a", &[("b", new.as_str())]);
         }
     }
 }

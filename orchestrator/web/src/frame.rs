@@ -17,9 +17,10 @@ use crate::static_files;
 use crate::visitor::Visitor;
 
 /// The navigation: path, label, whose it is. A path that the page's begins with is the current one.
-const NAVIGATION: [(&str, &str, Access); 7] = [
+const NAVIGATION: [(&str, &str, Access); 8] = [
     ("/", "Runs", Access::Viewer),
     ("/new", "New test", Access::Admin),
+    ("/clusters", "Clusters", Access::Viewer),
     ("/profiles", "Profiles", Access::Viewer),
     ("/compare", "Compare", Access::Viewer),
     ("/users", "Users", Access::Admin),

@@ -9,6 +9,7 @@ mod api;
 mod app;
 mod assets;
 mod auth;
+mod clusters;
 mod compare;
 mod export;
 mod format;
@@ -31,12 +32,16 @@ mod tls;
 mod visitor;
 
 pub use app::{App, Parts};
+pub use clusters::{
+    Attempt, Clusters, Connection, Existing, Fault, FaultKind, Inventory, Look, Network, NewConnection, Node, Seen,
+    Storage, Trust, Wanted,
+};
 pub use export::{CSV_COLUMNS, cases_csv, export_json};
 pub use hosts::AllowedHosts;
 pub use listener::{CONNECTION_LIMIT, HEADER_PATIENCE, serve};
 pub use live::{
-    Beat, CaseSecond, DiskBeat, Finding, Health, Hub, Layout, LiveEnd, LiveProgress, Onlooker, SoFar, StartError,
-    Workshop,
+    Beat, CaseSecond, DiskBeat, Finding, Findings, Health, Hub, Layout, LiveEnd, LiveProgress, Onlooker, SoFar,
+    StartError, Workshop,
 };
 pub use report::report_html;
 pub use routes::{Access, Route};

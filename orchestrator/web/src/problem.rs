@@ -1,5 +1,6 @@
 //! What goes wrong, as a page or as JSON: what happened and what to do.
 
+use std::borrow::Cow;
 use std::error::Error;
 
 use askama::Template;
@@ -21,7 +22,7 @@ pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     pub(crate) title: &'static str,
     pub(crate) what: String,
-    pub(crate) remedy: &'static str,
+    pub(crate) remedy: Cow<'static, str>,
     /// Seconds after which to try again.
     retry_after: Option<u64>,
     /// A browser is sent to the login.
@@ -30,8 +31,13 @@ pub(crate) struct Problem {
 
 impl Problem {
     /// `remedy` says what to do.
-    pub(crate) fn new(status: StatusCode, title: &'static str, what: impl Into<String>, remedy: &'static str) -> Self {
-        Self { status, title, what: what.into(), remedy, retry_after: None, login: false }
+    pub(crate) fn new(
+        status: StatusCode,
+        title: &'static str,
+        what: impl Into<String>,
+        remedy: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { status, title, what: what.into(), remedy: remedy.into(), retry_after: None, login: false }
     }
 
     pub(crate) fn no_page(path: &str) -> Self {
@@ -293,7 +299,7 @@ struct ErrorWords {
     /// What happened.
     what: String,
     /// What to do.
-    remedy: &'static str,
+    remedy: Cow<'static, str>,
 }
 
 impl IntoResponse for Problem {

@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::guard::guard;
 use crate::problem::Problem;
 use crate::routes::{Access, Route, Routes};
-use crate::{api, compare, live, pages, plans, static_files};
+use crate::{api, clusters, compare, live, pages, plans, static_files};
 
 /// Every page and every call of the API.
 fn all() -> Routes {
@@ -19,7 +19,7 @@ fn all() -> Routes {
         .get(Access::Public, "/healthz", health)
         .get(Access::Public, "/api/openapi.json", api::description);
     let routes = pages::routes(routes);
-    let routes = compare::routes(plans::routes(live::routes(routes)));
+    let routes = compare::routes(plans::routes(live::routes(clusters::routes(routes))));
     api::routes(routes)
 }
 
@@ -30,6 +30,7 @@ fn all() -> Routes {
 /// | `/` | list of runs |
 /// | `/runs/{id}` | report |
 /// | `/runs/{id}/live`, `/runs/{id}/feed` | the run under way and its messages |
+/// | `/clusters` | connections to clusters, and what those offer |
 /// | `/new`, `/profiles`, `/compare` | a plan to be started, workload profiles, cases side by side |
 /// | `/runs/{id}/cases/{place}` | one case with all its tables |
 /// | `/runs/{id}/tear-down` | what it left, to be removed |

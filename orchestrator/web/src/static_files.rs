@@ -21,7 +21,7 @@ struct Asset {
 }
 
 /// All of them.
-static ASSETS: [Asset; 9] = [
+static ASSETS: [Asset; 11] = [
     Asset { name: "report.css", kind: STYLE, content: || assets::REPORT_CSS },
     Asset { name: "app.css", kind: STYLE, content: || include_str!("../../../templates/assets/app.css") },
     Asset { name: "app.js", kind: JAVASCRIPT, content: || include_str!("../../../templates/assets/app.js") },
@@ -30,6 +30,8 @@ static ASSETS: [Asset; 9] = [
     Asset { name: "workshop.css", kind: STYLE, content: || include_str!("../../../templates/assets/workshop.css") },
     Asset { name: "watch.js", kind: JAVASCRIPT, content: || include_str!("../../../templates/assets/watch.js") },
     Asset { name: "plans.js", kind: JAVASCRIPT, content: || include_str!("../../../templates/assets/plans.js") },
+    Asset { name: "clusters.css", kind: STYLE, content: || include_str!("../../../templates/assets/clusters.css") },
+    Asset { name: "clusters.js", kind: JAVASCRIPT, content: || include_str!("../../../templates/assets/clusters.js") },
     Asset { name: "plotly.js", kind: JAVASCRIPT, content: assets::plotly_js },
 ];
 

@@ -35,8 +35,12 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(site: &Site) -> Self {
-        let mut command = site.command(["serve", "--listen", "127.0.0.1:0"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        Self::of(&mut site.command(["serve", "--listen", "127.0.0.1:0"]))
+    }
+
+    /// Of a command that serves.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut text = String::new();
         let link = wait_for("the set-up link", || {
@@ -224,6 +228,27 @@ impl Browser {
     pub(crate) async fn write(&self, css: &str, text: &str) {
         let script = "const e = document.querySelector(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('input', { bubbles: true }));";
         self.run(script, vec![json!(css), json!(text)]).await;
+    }
+
+    /// Chooses an option, as a person does from the list.
+    pub(crate) async fn pick(&self, css: &str, value: &str) {
+        let script = "const e = document.querySelector(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('change', { bubbles: true }));";
+        self.run(script, vec![json!(css), json!(value)]).await;
+    }
+
+    /// What an address answers, as text.
+    pub(crate) async fn fetch(&self, path: &str) -> String {
+        let script =
+            "const [path, done] = arguments; fetch(path).then((a) => a.text()).then(done, (e) => done(String(e)));";
+        let answer = self.driver.execute_async(script, vec![json!(path)]).await.unwrap();
+        answer.json().as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Sends a plan to be started, and does not wait for the answer.
+    pub(crate) async fn start_plan(&self, yaml: &str) {
+        let script = "const csrf = document.querySelector('input[name=csrf]').value; fetch('/api/v1/runs', \
+                      { method: 'POST', keepalive: true, headers: { 'X-CSRF-Token': csrf, 'Content-Type': 'application/yaml' }, body: arguments[0] });";
+        self.run(script, vec![json!(yaml)]).await;
     }
 
     /// The status of a post that the page's own script would send.

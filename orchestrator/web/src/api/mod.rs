@@ -20,7 +20,7 @@ use crate::routes::{Access, Routes};
 /// What the description says beside its calls, which come from the handlers.
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Fourcorners", description = "Runs, users and API tokens. Times are RFC 3339, UTC."),
+    info(title = "Fourcorners", description = "Runs, clusters, users and API tokens. Times are RFC 3339, UTC."),
     components(schemas(ErrorBody)),
     modifiers(&Credentials),
     security(("token" = []), ("session" = []))

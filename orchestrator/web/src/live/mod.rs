@@ -11,7 +11,7 @@ mod workshop;
 
 pub use heat::{DiskBeat, Layout};
 pub use hub::{Beat, CaseSecond, Health, Hub, LiveEnd, LiveProgress, SoFar};
-pub use workshop::{Finding, Onlooker, StartError, Workshop};
+pub use workshop::{Finding, Findings, Onlooker, StartError, Workshop};
 
 use crate::routes::{Access, Routes};
 

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use plan::TestPlan;
 use serde::Serialize;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::hub::Hub;
+use crate::clusters::{Clusters, Wanted};
 use crate::source::Answer;
 
 /// Starts and stops runs; one goes on at a time.
@@ -32,7 +35,12 @@ pub trait Workshop: Send + Sync + 'static {
     }
 
     /// What stands in the way of a plan, or should be known before its start. Nothing is changed.
-    fn findings<'a>(&'a self, plan: &'a TestPlan) -> BoxFuture<'a, Vec<Finding>>;
+    fn findings<'a>(&'a self, plan: &'a TestPlan, wanted: Wanted) -> BoxFuture<'a, Findings>;
+
+    /// The connections to clusters; none where runs are only shown.
+    fn clusters(&self) -> Option<&dyn Clusters> {
+        None
+    }
 }
 
 /// Why a plan was not started. Nothing was changed.
@@ -54,8 +62,19 @@ pub enum StartError {
     Refused(String),
 }
 
+/// What the place of the workers says to a plan.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// The findings; of an earlier look while another goes on.
+    pub list: Vec<Finding>,
+    /// When a cluster was looked at; none where no cluster was, or was not yet.
+    pub looked: Option<Timestamp>,
+    /// A look goes on: ask again.
+    pub pending: bool,
+}
+
 /// Something that stands in a plan's way, or that the engineer must know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Finding {
     /// `blocker`, `warning` or `note`.
     pub severity: &'static str,
@@ -93,7 +112,7 @@ impl Workshop for Onlooker {
         Box::pin(async { false })
     }
 
-    fn findings<'a>(&'a self, _: &'a TestPlan) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(async { Vec::new() })
+    fn findings<'a>(&'a self, _: &'a TestPlan, _: Wanted) -> BoxFuture<'a, Findings> {
+        Box::pin(std::future::ready(Findings::default()))
     }
 }

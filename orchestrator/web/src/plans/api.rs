@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::{check, in_force};
 use crate::app::App;
+use crate::clusters::Wanted;
 use crate::live::StartError;
 use crate::pages::run_id;
 use crate::problem::{ErrorBody, Problem};
@@ -32,7 +33,7 @@ pub(crate) struct Started {
 pub(crate) async fn check_plan(State(app): State<App>, yaml: String) -> Result<Json<Value>, Problem> {
     let answer = match check::read(&yaml, &in_force(&app).await?) {
         Ok(plan) => {
-            let findings = app.workshop().findings(&plan).await;
+            let findings = app.workshop().findings(&plan, Wanted::Anew).await.list;
             let schedule = plan::schedule(&plan, FillRate::assumed());
             json!({ "valid": true, "plan": plan, "schedule": schedule, "findings": findings })
         }

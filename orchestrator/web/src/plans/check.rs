@@ -1,17 +1,20 @@
 //! What a plan's text is worth: its problems with their places, or what it costs; pure.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use plan::edit::{self, Item};
 use plan::{FillRate, PlanErrors, Problem, Profiles, TestPlan, size};
 
+use super::place;
 use crate::format::{self, Time};
-use crate::live::Finding;
+use crate::live::Findings;
 
 /// A cache that holds less than this share of a footprint leaves it to the disks behind it, percent.
 const SPILL_PERCENT: u64 = 25;
 
-/// Fields that the form shows with one value each, in its order.
-pub(crate) const FIELDS: [&str; 11] = [
+/// Fields that the form shows with one value each, but for those of the place.
+const FIELDS: [&str; 11] = [
     "name",
     "workers.count",
     "workers.disks",
@@ -32,10 +35,17 @@ pub(crate) struct Verdict {
     pub(crate) omitted: usize,
     /// None where there are problems.
     pub(crate) costs: Option<Costs>,
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Findings,
     pub(crate) form: Form,
     /// The form's values for the page's script.
     pub(crate) form_json: String,
+}
+
+impl Verdict {
+    /// When the cluster was asked.
+    pub(crate) fn looked(&self) -> Option<Time> {
+        self.findings.looked.map(Time)
+    }
 }
 
 /// What a plan needs.
@@ -69,8 +79,10 @@ pub(crate) struct FootprintCost {
 /// The plan as fields: what the text says, also where it is no valid plan.
 #[derive(Debug, PartialEq, serde::Serialize)]
 pub(crate) struct Form {
-    /// In the order of [`FIELDS`]; empty where the text has none.
-    pub(crate) values: Vec<String>,
+    /// By field; empty where the text has none.
+    pub(crate) values: BTreeMap<&'static str, String>,
+    /// Nodes of a cluster that the text lists.
+    pub(crate) nodes: Vec<String>,
     pub(crate) workloads: Vec<Choice>,
     /// Workloads with fields of their own: only the text changes them.
     pub(crate) groups: Vec<String>,
@@ -86,8 +98,7 @@ pub(crate) struct Choice {
 
 impl Form {
     pub(crate) fn value(&self, field: &str) -> &str {
-        let place = FIELDS.iter().position(|known| *known == field);
-        place.and_then(|place| self.values.get(place)).map_or("", String::as_str)
+        self.values.get(field).map_or("", String::as_str)
     }
 
     pub(crate) fn is(&self, field: &str, value: &str) -> bool {
@@ -106,7 +117,7 @@ pub(crate) fn verdict(
     read: &Result<TestPlan, PlanErrors>,
     profiles: &Profiles,
     (cache, now): (Option<u64>, Timestamp),
-    findings: Vec<Finding>,
+    findings: Findings,
 ) -> Verdict {
     let form = form(yaml, profiles);
     let form_json = serde_json::to_string(&form).unwrap_or_default();
@@ -174,14 +185,15 @@ pub(crate) fn cache(text: &str) -> Result<Option<u64>, String> {
 }
 
 fn form(yaml: &str, profiles: &Profiles) -> Form {
-    let value = |field: &&str| match *field {
-        "footprints" => {
-            let labels = edit::list(yaml, "footprints").unwrap_or_default().into_iter().map(|item| match item {
-                Item::Value(label) => label,
-                Item::Group(_) => String::new(),
-            });
-            labels.collect::<Vec<_>>().join(", ")
-        }
+    let listed = |field| -> Vec<String> {
+        let items = edit::list(yaml, field).unwrap_or_default().into_iter().map(|item| match item {
+            Item::Value(label) => label,
+            Item::Group(_) => String::new(),
+        });
+        items.collect()
+    };
+    let value = |field: &'static str| match field {
+        "footprints" => listed(field).join(", "),
         field => edit::value(yaml, field).unwrap_or_default(),
     };
     let set = edit::value(yaml, "profile_set").unwrap_or_else(|| "published".to_owned());
@@ -194,7 +206,8 @@ fn form(yaml: &str, profiles: &Profiles) -> Form {
     }
     let workloads =
         profiles.iter().map(|profile| Choice { id: profile.id.clone(), chosen: used.contains(&profile.id) });
-    Form { values: FIELDS.iter().map(value).collect(), workloads: workloads.collect(), groups }
+    let values = FIELDS.into_iter().chain(place::FIELDS).map(|field| (field, value(field))).collect();
+    Form { values, nodes: listed("target.nodes"), workloads: workloads.collect(), groups }
 }
 
 fn full_id(id: &str, set: &str) -> String {
@@ -204,17 +217,20 @@ fn full_id(id: &str, set: &str) -> String {
 /// The text after a change of the form.
 pub(crate) fn change(yaml: &str, field: &str, value: &str, chosen: bool) -> Result<String, String> {
     let changed = match field {
+        "target.connection" => return place::choose(yaml, value.trim()),
+        "target.nodes" => return place::choose_node(yaml, value, chosen),
+        "target.vmids.first" | "target.vmids.last" => return place::set_vmid(yaml, field, value.trim()),
         "workloads" if chosen => edit::add_item(yaml, field, value),
         "workloads" => remove_workload(yaml, value),
         "footprints" => {
             let labels: Vec<&str> = value.split([',', ';']).map(str::trim).filter(|label| !label.is_empty()).collect();
             edit::set_list(yaml, field, &labels)
         }
-        field if FIELDS.contains(&field) && value.trim().is_empty() && !field.contains('.') => {
-            edit::remove(yaml, field)
+        field if !FIELDS.contains(&field) && !place::FIELDS.contains(&field) => {
+            return Err(format!("{field} is no field of the form"));
         }
-        field if FIELDS.contains(&field) => edit::set(yaml, field, value.trim()),
-        field => return Err(format!("{field} is no field of the form")),
+        field if value.trim().is_empty() => edit::remove(yaml, field),
+        field => edit::set(yaml, field, value.trim()),
     };
     changed.map_err(|error| error.to_string())
 }
@@ -236,7 +252,7 @@ mod tests {
     fn judged(yaml: &str, cache: Option<u64>) -> Verdict {
         let profiles = Profiles::shipped();
         let now = "2026-03-01T10:00:00Z".parse().unwrap();
-        verdict(yaml, &read(yaml, &profiles), &profiles, (cache, now), Vec::new())
+        verdict(yaml, &read(yaml, &profiles), &profiles, (cache, now), Findings::default())
     }
 
     #[test]
@@ -270,7 +286,7 @@ mod tests {
         let chosen: Vec<&str> = bad.form.workloads.iter().filter(|one| one.chosen).map(|one| one.id.as_str()).collect();
         assert_eq!(chosen.len(), 5);
         assert!(chosen.contains(&"published/8k-random-70-30"), "a short name counts by the plan's set: {chosen:?}");
-        assert!(judged("a: [", None).form.values.iter().all(String::is_empty));
+        assert!(judged("a: [", None).form.values.values().all(String::is_empty));
     }
 
     #[test]
@@ -287,5 +303,63 @@ mod tests {
         assert_eq!(change(&settled, "settle", " ", true), Ok(other));
         assert!(read(&settled, &Profiles::shipped()).is_ok());
         assert!(change(demo, "seed; x", "1", true).unwrap_err().contains("no field"));
+    }
+
+    /// What a person does on the form, one after the other: every text between is what the form then shows, and the last is a plan.
+    #[test]
+    fn a_cluster_is_chosen_on_the_form_and_left_again() {
+        let demo = plan::DEMO_PLAN;
+        let steps = [
+            ("target.connection", "lab", true),
+            ("target.storage", "ceph", true),
+            ("target.iso_storage", "local", true),
+            ("target.bridge", "vmbr0", true),
+            ("target.vlan", "120", true),
+            ("target.nodes", "pve2", true),
+            ("target.nodes", "pve1", true),
+            ("target.nodes", "pve2", false),
+            ("target.vmids.first", "95000", true),
+            ("guard.min_free_percent", "15", true),
+            ("guard.ceph", "false", true),
+        ];
+        let mut text = demo.to_owned();
+        for (field, value, chosen) in steps {
+            text = change(&text, field, value, chosen).unwrap();
+            let form = judged(&text, None).form;
+            if field == "target.nodes" {
+                assert_eq!(form.nodes.contains(&value.to_owned()), chosen, "{text}");
+            } else {
+                assert_eq!(form.value(field), value, "{text}");
+            }
+        }
+        let plan = read(&text, &Profiles::shipped()).unwrap();
+        let plan::Target::Proxmox(target) = &plan.target else { unreachable!("{text}") };
+        assert_eq!((&*target.storage, &*target.iso_storage, target.vlan), ("ceph", "local", Some(120)));
+        assert_eq!(target.nodes, Some(plan::proxmox::Nodes::Evenly(vec!["pve1".into()])));
+        assert_eq!((target.vmids.first, target.vmids.last), (95_000, 99_999));
+        let guard = plan.guard.unwrap();
+        assert!((guard.min_free_percent, guard.ceph, guard.quorum) == (15.0, false, true), "{guard:?}");
+
+        let all = change(&text, "target.nodes", "pve1", false).unwrap();
+        assert!(!all.contains("nodes"), "{all}");
+        assert!(!change(&all, "target.vmids.first", "", true).unwrap().contains("vmids"));
+        assert!(!change(&all, "target.vlan", "", true).unwrap().contains("vlan"));
+        let back = change(&all, "target.connection", "", true).unwrap();
+        assert_eq!(read(&back, &Profiles::shipped()).ok(), read(demo, &Profiles::shipped()).ok(), "{back}");
+    }
+
+    #[test]
+    fn what_the_form_cannot_say_of_a_cluster_stays_as_the_text_says_it() {
+        let given = plan::DEMO_PLAN.replace(
+            "provider: local",
+            "provider: proxmox\n  endpoint: 'https://pve1'\n  token: { id: 'a@b!c', secret_env: X }\n  storage: ceph\n  \
+             iso_storage: local\n  bridge: vmbr0\n  nodes: { pve1: 2 }",
+        );
+        assert!(given.contains("nodes:"), "the demo's target is a group of lines: {given}");
+        assert!(change(&given, "target.nodes", "pve2", true).unwrap_err().contains("change it there"));
+        let saved = change(&given, "target.connection", "lab", true).unwrap();
+        assert!(!saved.contains("endpoint") && !saved.contains("token"), "{saved}");
+        assert!(saved.contains("storage: ceph") && saved.contains("nodes: { pve1: 2 }"), "{saved}");
+        assert!(change(&given, "target.connection", "../x y", true).unwrap_err().contains("no name"));
     }
 }

@@ -3,6 +3,7 @@
 mod api;
 mod check;
 mod page;
+mod place;
 mod profiles;
 
 use utoipa_axum::routes;

@@ -13,9 +13,11 @@ use uuid::Uuid;
 
 use super::check::{self, Verdict};
 use super::in_force;
+use super::place::{self, Place};
 use crate::app::App;
+use crate::clusters::Wanted;
 use crate::frame::{Frame, html};
-use crate::live::StartError;
+use crate::live::{Findings, StartError};
 use crate::pages::run_id;
 use crate::problem::Problem;
 
@@ -27,6 +29,7 @@ struct NewPage {
     cache: String,
     examples: Vec<&'static str>,
     verdict: Verdict,
+    place: Place,
     /// Why the plan was not started.
     refused: Option<Refused>,
     /// The run under way, if there is one.
@@ -39,11 +42,12 @@ struct Refused {
     run: Option<Uuid>,
 }
 
-/// What stands beside the text, by itself: the script puts it there after each change.
+/// What stands beside the text and the fields of its place, by themselves: the script puts them there after each change.
 #[derive(Template)]
-#[template(path = "plans/verdict.html")]
-struct VerdictPart {
+#[template(path = "plans/answer.html")]
+struct Answer {
     verdict: Verdict,
+    place: Place,
 }
 
 /// What to start from.
@@ -64,6 +68,9 @@ pub(crate) struct PlanForm {
     cache: String,
     #[serde(default)]
     action: String,
+    /// `yes` where a cluster is to be looked at now.
+    #[serde(default)]
+    anew: String,
 }
 
 /// A change of one field.
@@ -90,20 +97,19 @@ pub(crate) async fn page(
         }
         (None, None) => plan::DEMO_PLAN.to_owned(),
     };
-    let judged = judge(&app, &yaml, "").await?;
-    html(&new_page(&app, frame, yaml, String::new(), judged.verdict, None))
+    let judged = judge(&app, &yaml, "", Wanted::Known).await?;
+    html(&new_page(&app, frame, (yaml, String::new()), (judged.verdict, judged.place), None))
 }
 
 fn new_page(
     app: &App,
     frame: Frame,
-    yaml: String,
-    cache: String,
-    verdict: Verdict,
+    (yaml, cache): (String, String),
+    (verdict, place): (Verdict, Place),
     refused: Option<Refused>,
 ) -> NewPage {
     let busy = app.workshop().hub().shows().filter(|(_, goes_on)| *goes_on).map(|(id, _)| id);
-    NewPage { frame, yaml, cache, examples: plan::examples().collect(), verdict, refused, busy }
+    NewPage { frame, yaml, cache, examples: plan::examples().collect(), verdict, place, refused, busy }
 }
 
 async fn plan_of(app: &App, run: &str) -> Result<String, Problem> {
@@ -115,18 +121,20 @@ async fn plan_of(app: &App, run: &str) -> Result<String, Problem> {
 struct Judged {
     read: Result<TestPlan, PlanErrors>,
     verdict: Verdict,
+    place: Place,
 }
 
-async fn judge(app: &App, yaml: &str, cache: &str) -> Result<Judged, Problem> {
+async fn judge(app: &App, yaml: &str, cache: &str, wanted: Wanted) -> Result<Judged, Problem> {
     let cache = check::cache(cache).map_err(Problem::input)?;
     let profiles = in_force(app).await?;
     let read = check::read(yaml, &profiles);
     let findings = match &read {
-        Ok(plan) => app.workshop().findings(plan).await,
-        Err(_) => Vec::new(),
+        Ok(plan) => app.workshop().findings(plan, wanted).await,
+        Err(_) => Findings::default(),
     };
+    let place = place::read(app, yaml, wanted).await?;
     let verdict = check::verdict(yaml, &read, &profiles, (cache, Timestamp::now()), findings);
-    Ok(Judged { read, verdict })
+    Ok(Judged { read, verdict, place })
 }
 
 /// A form sends line ends as the web has them.
@@ -140,7 +148,8 @@ pub(crate) async fn act(State(app): State<App>, frame: Frame, Form(form): Form<P
     if form.action == "download" {
         return Ok(download(&yaml));
     }
-    let Judged { read, verdict } = judge(&app, &yaml, &form.cache).await?;
+    let wanted = if form.action == "check" { Wanted::Anew } else { Wanted::Known };
+    let Judged { read, verdict, place } = judge(&app, &yaml, &form.cache, wanted).await?;
     let refused = match (form.action.as_str(), read) {
         (action @ ("start" | "rehearse"), Ok(plan)) => {
             let plan = if action == "rehearse" { plan.rehearsal() } else { plan };
@@ -156,7 +165,7 @@ pub(crate) async fn act(State(app): State<App>, frame: Frame, Form(form): Form<P
         _ => None,
     };
     let status = if refused.is_some() { StatusCode::CONFLICT } else { StatusCode::OK };
-    let page = html(&new_page(&app, frame, yaml, form.cache, verdict, refused))?;
+    let page = html(&new_page(&app, frame, (yaml, form.cache), (verdict, place), refused))?;
     Ok((status, page).into_response())
 }
 
@@ -183,8 +192,9 @@ fn download(yaml: &str) -> Response {
 
 /// `POST /new/check`: what stands beside the text.
 pub(crate) async fn check(State(app): State<App>, Form(form): Form<PlanForm>) -> Result<Response, Problem> {
-    let judged = judge(&app, &lines(&form.yaml), &form.cache).await?;
-    html(&VerdictPart { verdict: judged.verdict })
+    let wanted = if form.anew == "yes" { Wanted::Anew } else { Wanted::Known };
+    let judged = judge(&app, &lines(&form.yaml), &form.cache, wanted).await?;
+    html(&Answer { verdict: judged.verdict, place: judged.place })
 }
 
 /// `POST /new/edit`: the text after a change of one field.

@@ -11,6 +11,7 @@ mod access;
 mod accounts;
 mod browser;
 mod client;
+mod clusters;
 mod driver;
 mod exports;
 mod listener;

@@ -14,7 +14,10 @@ use plan::TestPlan;
 use serde_json::Value;
 use tower::ServiceExt as _;
 use uuid::Uuid;
-use web::{Answer, Beat, CaseSecond, DiskBeat, Finding, Health, Hub, LiveEnd, LiveProgress, StartError, Workshop};
+use web::{
+    Answer, Beat, CaseSecond, DiskBeat, Finding, Findings, Health, Hub, LiveEnd, LiveProgress, StartError, Wanted,
+    Workshop,
+};
 
 use crate::client::{Client, Interface};
 use crate::router::ID;
@@ -70,10 +73,11 @@ impl Workshop for Notes {
         })
     }
 
-    fn findings<'a>(&'a self, _: &'a TestPlan) -> BoxFuture<'a, Vec<Finding>> {
+    fn findings<'a>(&'a self, _: &'a TestPlan, _: Wanted) -> BoxFuture<'a, Findings> {
         let finding =
             |severity, message: &str| Finding { severity, message: message.into(), remedy: "Make room.".into() };
-        Box::pin(async move { vec![finding("warning", "the disk is <b>nearly</b> full")] })
+        let list = vec![finding("warning", "the disk is <b>nearly</b> full")];
+        Box::pin(std::future::ready(Findings { list, ..Findings::default() }))
     }
 }
 
