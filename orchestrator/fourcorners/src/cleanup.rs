@@ -90,7 +90,7 @@ pub(crate) async fn tear_down(data_dir: &Path, store: &Store, run: RunId) -> any
         output: JsonArgs { json: false },
     };
     let survey = Survey::make(data_dir, store, &args).await?;
-    let mut left = remove(data_dir, store, &args, &survey).await?;
+    let mut left = remove_of_runs(store, &survey).await?;
     left.extend(survey.skipped.iter().map(|why| format!("not looked at: {why}")));
     Ok(left)
 }
@@ -367,13 +367,19 @@ async fn remove(data_dir: &Path, store: &Store, args: &CleanupArgs, survey: &Sur
         anew = Survey::make(data_dir, store, args).await?;
         &anew
     };
+    let mut left = remove_of_runs(store, survey).await?;
+    if let Some(fleet) = &args.fleet {
+        left.extend(remove_strangers(data_dir, fleet, survey).await?);
+    }
+    Ok(left)
+}
+
+/// Removes what runs that have ended left.
+async fn remove_of_runs(store: &Store, survey: &Survey) -> anyhow::Result<Vec<String>> {
     let mut left = Vec::new();
     for of in survey.runs.iter().filter(|of| of.has_leftovers || !of.found.is_empty()) {
         let Some(place) = survey.places.get(&of.place) else { continue };
         left.extend(run::clean_up(store, of.run, place.as_ref(), &of.found).await?);
-    }
-    if let Some(fleet) = &args.fleet {
-        left.extend(remove_strangers(data_dir, fleet, survey).await?);
     }
     Ok(left)
 }

@@ -12,6 +12,7 @@ use store::{Refusal, StoreError};
 use uuid::Uuid;
 
 use super::conclude;
+use crate::Error;
 use crate::app::App;
 use crate::export::{write_csv, write_json};
 use crate::format::Time;
