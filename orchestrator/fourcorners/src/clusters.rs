@@ -328,6 +328,9 @@ async fn bounded<T>(
     }
 }
 
+/// Fields of a plan, as the pages call them.
+const FIELDS: [(&str, &str); 2] = [("target.endpoint: ", "Address: "), ("token.id: ", "Token id: ")];
+
 /// An error in the words of whoever made it.
 fn fault(error: &anyhow::Error) -> Fault {
     match error.downcast_ref::<HypervisorError>() {
@@ -335,8 +338,8 @@ fn fault(error: &anyhow::Error) -> Fault {
             Fault { kind: FaultKind::Place, what: words.clone(), remedy: advice.clone() }
         }
         Some(HypervisorError::Unexpected(words)) => {
-            let remedy = "Correct it and send it again.".to_owned();
-            Fault { kind: FaultKind::Input, what: words.clone(), remedy }
+            let what = FIELDS.iter().fold(words.clone(), |words, (field, label)| words.replace(field, label));
+            Fault { kind: FaultKind::Input, what, remedy: "Correct it and send it again.".to_owned() }
         }
         _ => Fault {
             kind: FaultKind::Internal,

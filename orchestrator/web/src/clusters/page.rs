@@ -58,7 +58,8 @@ struct ClusterPage {
 struct NodeRow {
     name: String,
     online: bool,
-    cpus: u32,
+    /// Of one that is offline, nothing is known.
+    cpus: String,
     memory: String,
     used: String,
     /// Percent of the memory.
@@ -134,12 +135,13 @@ fn cluster_page(frame: Frame, connection: &Connection) -> ClusterPage {
 }
 
 fn node_row(node: &Node) -> NodeRow {
+    let known = |text: String| if node.online { text } else { "–".to_owned() };
     NodeRow {
         name: node.name.clone(),
         online: node.online,
-        cpus: node.cpus,
-        memory: format::bytes(node.memory_bytes),
-        used: format::bytes(node.memory_used_bytes),
+        cpus: known(node.cpus.to_string()),
+        memory: known(format::bytes(node.memory_bytes)),
+        used: known(format::bytes(node.memory_used_bytes)),
         share: percent(node.memory_used_bytes, node.memory_bytes),
     }
 }
