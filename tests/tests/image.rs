@@ -115,6 +115,7 @@ fn what_no_worker_could_use_is_refused_by_its_field() {
         assert!(!answer.stderr.contains(TOKEN) && !site.path().join("personal.iso").exists(), "{}", answer.stderr);
     };
     refused(&["--url", "orchestrator.example:7443"], &["orchestrator_urls[0]", "an IP address"]);
+    refused(&["--url", "0.0.0.0:7443"], &["orchestrator_urls[0]", "of one machine"]);
     refused(&[&url[..], &["--mtu", "100"]].concat(), &["mtu", "576 to 9216"]);
     refused(&[&url[..], &["--ca-sha256", "ab"]].concat(), &["--ca-sha256"]);
     refused(&[&url[..], &["--address", "52:54:00:00:10:00=192.0.2.50*16"]].concat(), &["--prefix"]);
@@ -130,7 +131,7 @@ fn what_no_worker_could_use_is_refused_by_its_field() {
     )
     .len()
         - (worker_image::slot::BYTES - worker_image::slot::marker().len());
-    refused(&more, &[&format!("{over} bytes too long"), "fewer orchestrator URLs"]);
+    refused(&more, &[&format!("{over} bytes too long"), "fewer or shorter orchestrator URLs"]);
     let mut command = site.command(["image", "personalise", "--url", "192.0.2.7:1", "--output", "/nonexistent/x"]);
     let answer = Answer::from(command.env_remove("FOURCORNERS_WORKER_TOKEN").output().unwrap());
     assert!(answer.stderr.contains("--token-file"), "{answer:?}");
@@ -161,4 +162,20 @@ fn without_its_tools_the_build_names_the_packages() {
     let answer = Answer::from(site.command(["demo", "--vm"]).env("PATH", "/nonexistent").output().unwrap());
     let wanted = "apt-get install --no-install-recommends qemu-system-x86";
     assert!(!answer.ok() && answer.stderr.contains(wanted), "{answer:?}");
+}
+
+#[test]
+fn what_goes_wrong_in_building_the_programs_is_heard() {
+    if let Some(missing) = worker_image::build::missing_tools(true) {
+        return end_to_end::skip(&missing.to_string());
+    }
+    let site = Site::new();
+    let script = site.path().join("worker-image/image/build");
+    fs::create_dir_all(script.parent().unwrap()).unwrap();
+    fs::write(&script, "#!/bin/sh\necho 'error: no matching package named serde' >&2\nexit 101\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let answer = site.ask(["image", "build", "--source", site.path().to_str().unwrap()]);
+    for wanted in ["no matching package named serde", "exit status: 101"] {
+        assert!(!answer.ok() && answer.stderr.contains(wanted), "{wanted} in {answer:?}");
+    }
 }

@@ -11,12 +11,15 @@ use std::time::Duration;
 
 use analysis::export::{Case, Export, Op, PerDisk};
 use end_to_end::vm::{Image, image, kit};
-use end_to_end::{Answer, Site, skip, wait_within};
+use end_to_end::{Answer, Site, skip, wait_for, wait_within};
+use rustix::process::Signal;
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
 /// Boots, fills and samples of one plan, emulated on a busy machine.
 const PLAN_BOUND: Duration = Duration::from_secs(900);
+/// Exit status of a cancelled run.
+const CANCELLED: i32 = 130;
 /// One at a time: each wants all CPUs.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -56,6 +59,41 @@ fn three_vms_with_four_disks_each_run_a_plan_and_leave_nothing() {
     for wanted in [image.report["sha256"].as_str().unwrap(), "s after its start", "place.accelerator.kind"] {
         assert!(report.contains(wanted), "{wanted} is missing in the report");
     }
+}
+
+/// By an interrupt at once, after a kill by the next start: VMs, disks, and the image with the fleet's token in it.
+#[test]
+fn an_orchestrator_that_is_interrupted_or_killed_leaves_no_vm_no_disk_and_no_token() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(image) = image_or_skip() else { return };
+    let site = Site::new();
+    let plan = |target: &str, sample: &str| {
+        format!(
+            "name: cut short\ntarget: {target}\nworkers: {{count: 1, vcpus: 1, memory: 256MiB, disks: 1}}\nfootprints: [16MiB]\n\
+             precondition: 1s\nsample: {sample}\nworkloads: [published/4k-random-read]\n"
+        )
+    };
+    let on_a_vm = plan(&format!("{{provider: local, isolation: vm, image: '{}'}}", image.path.display()), "5m");
+    let sampling = || {
+        let running = site.start(&on_a_vm);
+        wait_within(PLAN_BOUND, "the first sample", || site.state().filter(|state| state == "sampling"));
+        assert_eq!((site.emulators().len(), site.disk_files().len()), (1, 2), "a data disk and the fleet's image");
+        running
+    };
+    let interrupted = sampling();
+    interrupted.signal(Signal::INT);
+    assert_eq!(interrupted.end().code, Some(CANCELLED));
+    assert_eq!(site.state().as_deref(), Some("cancelled"));
+    nothing_is_left(&site);
+
+    let killed = sampling();
+    killed.signal(Signal::KILL);
+    assert_eq!(killed.end().code, None);
+    wait_for("the VM's end", || site.emulators().is_empty().then_some(()));
+    assert_eq!(site.disk_files().len(), 2, "nobody could remove them yet");
+    let next = site.run(&plan("{provider: local}", "1s"));
+    assert!(next.ok() && next.stderr.contains("ended as failed and cleaned up"), "{next:?}");
+    nothing_is_left(&site);
 }
 
 fn nothing_is_left(site: &Site) {

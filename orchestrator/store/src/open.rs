@@ -1,5 +1,7 @@
 //! Opening and closing the database.
 
+use std::fs::{OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +16,9 @@ use crate::{DataDir, Inner, Store, StoreError, sql};
 
 /// How long a statement waits for another process's lock before it fails.
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Mode of the database: its owner's.
+const PRIVATE: u32 = 0o600;
 
 /// Readers at a time; a further one waits up to [`BUSY_TIMEOUT`].
 const MAX_READERS: u32 = 4;
@@ -37,6 +42,7 @@ impl Store {
         if file.exists() {
             inspect(&file).await?.not_newer(&file)?;
         }
+        keep_private(&file)?;
         let options = base_options(&file)
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
@@ -120,12 +126,29 @@ impl Schema {
 /// Opens the file itself: the kernel's reason is clearer than SQLite's "unable to open database file".
 fn probe_file(file: &Path, write: bool) -> Result<(), StoreError> {
     let fail = |action| move |source| StoreError::DataDir { path: file.to_owned(), action, source };
-    match std::fs::OpenOptions::new().read(true).write(write).open(file) {
+    match OpenOptions::new().read(true).write(write).open(file) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) if write => Err(fail("opened for writing")(error)),
         Err(error) => Err(fail("read")(error)),
     }
+}
+
+/// Makes a database that its owner alone can read, and one of an earlier version so: hashes of passwords and tokens are in it. SQLite gives
+/// the files beside it the same mode.
+fn keep_private(file: &Path) -> Result<(), StoreError> {
+    let fail = |action| move |source| StoreError::DataDir { path: file.to_owned(), action, source };
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(PRIVATE).open(file);
+    opened.map_err(fail("opened for writing"))?;
+    for suffix in ["", "-wal", "-shm"] {
+        let mut path = file.as_os_str().to_owned();
+        path.push(suffix);
+        let is_open_to_others = std::fs::metadata(&path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
+        if is_open_to_others {
+            std::fs::set_permissions(&path, Permissions::from_mode(PRIVATE)).map_err(fail("made private"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads a file's schema version and changes nothing.

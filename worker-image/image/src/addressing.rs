@@ -37,10 +37,10 @@ impl Mac {
         octets
     }
 
-    /// The group bit is set: no interface has such an address of its own.
+    /// Whether an interface may have it as its own: the group bit is not set, and it is not all zeros.
     #[must_use]
-    pub fn is_multicast(self) -> bool {
-        self.octets()[0] & 1 == 1
+    pub fn is_of_interface(self) -> bool {
+        self.octets()[0] & 1 == 0 && self.0 != 0
     }
 }
 
@@ -73,7 +73,7 @@ impl FromStr for Mac {
 
     fn from_str(text: &str) -> Result<Self, MacError> {
         let mut octets = [0; 6];
-        let mut parts = text.split([':', '-']);
+        let mut parts = text.split(if text.contains(':') { ':' } else { '-' });
         for octet in &mut octets {
             *octet = parts
                 .next()
@@ -169,14 +169,23 @@ impl StaticAddressing {
         let network = u32::from(self.ranges[0].first_address) & !host_mask;
         let is_host =
             |bits: u32| bits & !host_mask == network && bits & host_mask != 0 && bits & host_mask != host_mask;
+        let first = self.ranges[0].first_address;
+        // RFC 1122, 3.2.1.3: this network, loopback, multicast and beyond. A prefix of 8 or more has all of its addresses in one of them.
+        if matches!(first.octets()[0], 0 | 127 | 224..) {
+            return wrong(
+                "ranges[0].first_address".into(),
+                first.to_string(),
+                "addresses that a machine can have as its own",
+            );
+        }
         let mut seen: Vec<([Mac; 2], [u32; 2])> = Vec::new();
         for (at, range) in self.ranges.iter().enumerate() {
             let here = |part: &str| format!("ranges[{at}].{part}");
             let Some((macs, addresses)) = range.spans() else {
                 return wrong(here("count"), range.count.to_string(), "1 to what MACs and addresses have room for");
             };
-            if macs[0].is_multicast() || macs[1].is_multicast() {
-                return wrong(here("first_mac"), macs[0].to_string(), "MACs without the group bit");
+            if !macs.iter().all(|mac| mac.is_of_interface()) {
+                return wrong(here("first_mac"), macs[0].to_string(), "MACs without the group bit, not all zeros");
             }
             if !addresses.into_iter().all(is_host) {
                 let found = format!("{} to {}", Ipv4Addr::from(addresses[0]), Ipv4Addr::from(addresses[1]));

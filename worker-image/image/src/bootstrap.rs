@@ -1,6 +1,6 @@
 //! What a worker VM must know before it can call its orchestrator.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,7 @@ impl Bootstrap {
                 return wrong(
                     &format!("orchestrator_urls[{at}]"),
                     format!("{url:?}"),
-                    "wss://, an IP address (IPv6 in brackets), a port, a path",
+                    "wss://, an IP address (IPv6 in brackets) of one machine, a port, a path",
                 );
             }
         }
@@ -112,12 +112,18 @@ pub(crate) fn url_host(url: &str) -> Option<(IpAddr, u16)> {
     if !rest.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"'\\".contains(&byte)) {
         return None;
     }
-    let authority = rest.split('/').next()?;
+    let (authority, _) = rest.split_once('/')?;
     let (host, port) = authority.rsplit_once(':')?;
     let port = port.parse().ok().filter(|port| *port != 0)?;
     let address = match host.strip_prefix('[') {
         Some(inner) => IpAddr::V6(inner.strip_suffix(']')?.parse().ok()?),
         None => IpAddr::V4(host.parse().ok()?),
     };
-    Some((address, port))
+    is_callable(address).then_some((address, port))
+}
+
+/// Whether the address can be called at all.
+fn is_callable(address: IpAddr) -> bool {
+    let nobody = address.is_unspecified() || address.is_multicast();
+    !nobody && address != IpAddr::V4(Ipv4Addr::BROADCAST)
 }

@@ -5,7 +5,7 @@ mod initramfs;
 mod packages;
 mod tools;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use sha2::{Digest, Sha256};
 pub use packages::PackageUsed;
 pub use tools::{MissingTools, missing_tools};
 
-use crate::{PersonaliseError, personalise};
+use crate::files::replaceable;
+use crate::{PersonaliseError, recognise};
 
 /// Largest image, bytes: it is uploaded to a customer's datastore once a fleet.
 pub const MAX_IMAGE_BYTES: u64 = 45_000_000;
@@ -37,6 +38,19 @@ pub struct BuildOptions {
     /// The time that all files in the image carry, seconds since 1970; none takes the kernel's build time, so that the same inputs
     /// give the same bytes.
     pub source_date_epoch: Option<u32>,
+}
+
+/// What SOURCE_DATE_EPOCH says, seconds since 1970; none where it is not set, or empty.
+///
+/// # Errors
+/// It is no such number, for a person.
+pub fn epoch_of_environment() -> Result<Option<u32>, String> {
+    match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) if !text.is_empty() => {
+            text.parse().map(Some).map_err(|_| format!("SOURCE_DATE_EPOCH={text}: seconds since 1970 are allowed"))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// What was built.
@@ -102,6 +116,12 @@ pub enum BuildError {
         path: PathBuf,
         /// The dynamic loader it asks for.
         interpreter: String,
+    },
+    /// A program for the image is none.
+    #[error("{path}: this is no 64-bit Linux program (ELF)")]
+    NoProgram {
+        /// The file.
+        path: PathBuf,
     },
     /// A kernel module that the image needs is neither a file nor built in.
     #[error("kernel {kernel} has no module {module}, neither as a file nor built in")]
@@ -177,10 +197,9 @@ fn finish(iso: &Path, options: &BuildOptions, manifest: Manifest) -> Result<Buil
     if size_bytes > MAX_IMAGE_BYTES {
         return Err(BuildError::TooLarge { bytes: size_bytes });
     }
-    let mut file = File::open(iso).map_err(BuildError::io(iso))?;
-    personalise::find_slot(&mut file, iso, size_bytes)?;
+    recognise(iso)?;
     let content = fs::read(iso).map_err(BuildError::io(iso))?;
-    let out = &options.out;
+    let out = &replaceable(&options.out).map_err(BuildError::io(&options.out))?;
     let dir = out.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(dir).map_err(BuildError::io(dir))?;
     let copy = tempfile::Builder::new()
@@ -208,24 +227,61 @@ pub(crate) fn hex(digest: Sha256) -> String {
 
 /// Reads a program for the image, which has no dynamic loader.
 fn static_program(path: &Path) -> Result<Vec<u8>, BuildError> {
+    let no_program = || BuildError::NoProgram { path: path.into() };
+    // A device has no end.
+    if !fs::metadata(path).map_err(BuildError::io(path))?.is_file() {
+        return Err(no_program());
+    }
     let content = fs::read(path).map_err(BuildError::io(path))?;
-    match elf_interpreter(&content) {
+    match elf_interpreter(&content).ok_or_else(no_program)? {
         Some(interpreter) => Err(BuildError::NotStatic { path: path.into(), interpreter }),
         None => Ok(content),
     }
 }
 
-/// The dynamic loader that a 64-bit ELF program names in its PT_INTERP header (System V ABI, "Program Header").
-fn elf_interpreter(elf: &[u8]) -> Option<String> {
+/// The dynamic loader that a 64-bit ELF program names in its PT_INTERP header, if it does (System V ABI, "ELF Header" and "Program
+/// Header"); none at all where it is no such program, or damaged.
+fn elf_interpreter(elf: &[u8]) -> Option<Option<String>> {
+    /// ELF, 64-bit, little-endian.
+    const IDENTITY: &[u8] = b"\x7fELF\x02\x01";
     const PT_INTERP: u64 = 3;
     let number = |at: usize, bytes: usize| -> Option<u64> {
         let field = elf.get(at..at.checked_add(bytes)?)?;
         Some(field.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     };
     let position = |at: usize, bytes: usize| number(at, bytes).and_then(|value| usize::try_from(value).ok());
+    if !elf.starts_with(IDENTITY) {
+        return None;
+    }
     let (table, entry_bytes, entries) = (position(0x20, 8)?, position(0x36, 2)?, position(0x38, 2)?);
-    let header = (0..entries).map(|entry| table + entry * entry_bytes).find(|at| number(*at, 4) == Some(PT_INTERP))?;
-    let (from, bytes) = (position(header + 0x08, 8)?, position(header + 0x20, 8)?);
-    let name = elf.get(from..from.checked_add(bytes)?)?;
-    Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
+    for entry in 0..entries {
+        let header = table.checked_add(entry * entry_bytes)?;
+        if number(header, 4)? == PT_INTERP {
+            let (from, bytes) = (position(header.checked_add(0x08)?, 8)?, position(header.checked_add(0x20)?, 8)?);
+            let name = elf.get(from..from.checked_add(bytes)?)?;
+            return Some(Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned()));
+        }
+    }
+    Some(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_told_from_what_is_none_and_damaged_ones_do_no_harm() {
+        let this = fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert!(elf_interpreter(&this).unwrap().unwrap().contains("ld-linux"), "the test itself is dynamic");
+        let mut damaged = this.clone();
+        damaged[0x20..0x28].fill(0xff);
+        damaged[0x36..0x3a].fill(0xff);
+        for none in [&b"#!/bin/sh\n"[..], b"\x7fELF", &this[..0x30], &damaged] {
+            assert_eq!(elf_interpreter(none), None);
+        }
+        for special in ["/dev/zero", "/"] {
+            let error = static_program(Path::new(special)).unwrap_err();
+            assert!(matches!(error, BuildError::NoProgram { .. }), "{special}: {error}");
+        }
+    }
 }

@@ -7,7 +7,8 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::build::hex;
-use crate::personalise::{CHUNK_BYTES, MAX_ISO_BYTES, find_slot, io_error};
+use crate::files::open_image;
+use crate::personalise::{CHUNK_BYTES, find_slot, io_error};
 use crate::slot::{self, SlotError};
 use crate::{Bootstrap, PersonaliseError};
 
@@ -24,16 +25,21 @@ pub struct Inspection {
     pub bootstrap: Result<Option<Bootstrap>, SlotError>,
 }
 
+/// Whether a file is a worker image: whole, with one slot. Reads it whole.
+///
+/// # Errors
+/// Why it is none.
+pub fn recognise(iso: &Path) -> Result<(), PersonaliseError> {
+    let (mut file, bytes) = open_image(iso)?;
+    find_slot(&mut file, iso, bytes).map(drop)
+}
+
 /// Reads an image whole.
 ///
 /// # Errors
 /// It cannot be read, or is no worker image.
 pub fn inspect(iso: &Path) -> Result<Inspection, PersonaliseError> {
-    let mut file = File::open(iso).map_err(io_error(iso, "cannot open the worker image"))?;
-    let size_bytes = file.metadata().map_err(io_error(iso, "cannot read its size"))?.len();
-    if size_bytes > MAX_ISO_BYTES {
-        return Err(PersonaliseError::TooLarge { iso: iso.into(), bytes: size_bytes });
-    }
+    let (mut file, size_bytes) = open_image(iso)?;
     let at = find_slot(&mut file, iso, size_bytes)?;
     digests(&mut file, at, size_bytes).map_err(io_error(iso, "cannot read it"))
 }

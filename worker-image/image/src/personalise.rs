@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use crate::files::{open_image, replaceable};
 use crate::{Bootstrap, BootstrapError, slot};
 
 /// Largest file taken for a worker ISO; ours are below 45 MB.
@@ -19,8 +20,8 @@ pub enum PersonaliseError {
     Bootstrap(#[from] BootstrapError),
     /// The JSON does not fit the slot.
     #[error(
-        "the bootstrap data is {over} bytes too long for the image's slot of {room} bytes; use fewer orchestrator URLs or address \
-         ranges"
+        "the bootstrap data is {over} bytes too long for the image's slot of {room} bytes; use fewer or shorter orchestrator URLs, \
+         fewer address ranges, or a shorter token"
     )]
     TooLong {
         /// Bytes too many.
@@ -50,6 +51,22 @@ pub enum PersonaliseError {
         /// The file.
         iso: PathBuf,
     },
+    /// Shorter than its own file system.
+    #[error("{iso}: {bytes} bytes of {whole}: the file is cut off; copy it again")]
+    Short {
+        /// The file.
+        iso: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// What its file system says that it has.
+        whole: u64,
+    },
+    /// A directory, a device, a pipe.
+    #[error("{iso}: this is no regular file, so no worker image")]
+    NoFile {
+        /// What was named.
+        iso: PathBuf,
+    },
     /// Larger than any worker ISO.
     #[error("{iso}: {bytes} bytes; a worker image has at most {MAX_ISO_BYTES}")]
     TooLarge {
@@ -76,11 +93,13 @@ pub(crate) fn io_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error
 }
 
 /// Copies `iso_in` to `iso_out` with the fleet's bootstrap data in its slot. A file that was at `iso_out` is replaced in one step, and
-/// only when the copy is whole; it is readable by its owner alone, since it holds the enrolment token.
+/// only when the copy is whole, and where it is a link, the file that this leads to; it is readable by its owner alone, since it holds
+/// the enrolment token.
 ///
 /// # Errors
 /// See [`PersonaliseError`]; then `iso_out` is as it was.
 pub fn personalise(iso_in: &Path, iso_out: &Path, bootstrap: &Bootstrap) -> Result<(), PersonaliseError> {
+    let iso_out = &replaceable(iso_out).map_err(io_error(iso_out, "cannot replace it"))?;
     let dir = iso_out.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut copy =
         tempfile::NamedTempFile::new_in(dir).map_err(io_error(iso_out, "cannot create the personal image"))?;
@@ -95,11 +114,7 @@ pub fn personalise(iso_in: &Path, iso_out: &Path, bootstrap: &Bootstrap) -> Resu
 /// See [`PersonaliseError`]; the file's content is then undefined.
 pub fn personalise_into(iso_in: &Path, out: &mut File, bootstrap: &Bootstrap) -> Result<(), PersonaliseError> {
     let slot = slot::encode(bootstrap)?;
-    let mut source = File::open(iso_in).map_err(io_error(iso_in, "cannot open the worker image"))?;
-    let bytes = source.metadata().map_err(io_error(iso_in, "cannot read its size"))?.len();
-    if bytes > MAX_ISO_BYTES {
-        return Err(PersonaliseError::TooLarge { iso: iso_in.into(), bytes });
-    }
+    let (mut source, bytes) = open_image(iso_in)?;
     let at = find_slot(&mut source, iso_in, bytes)?;
     let failed = "cannot copy the worker image";
     source.seek(SeekFrom::Start(0)).map_err(io_error(iso_in, failed))?;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use worker_image::{
@@ -146,6 +146,14 @@ fn every_field_that_no_worker_could_use_is_named() {
         (with_url("wss://192.0.2.7:70000/"), "orchestrator_urls[0]"),
         (with_url("wss://192.0.2.7:7443/a b"), "orchestrator_urls[0]"),
         (with_url("ws://192.0.2.7:7443/a"), "orchestrator_urls[0]"),
+        (with_url("wss://192.0.2.7:7443"), "orchestrator_urls[0]"),
+        (with_url("wss://0.0.0.0:7443/a"), "orchestrator_urls[0]"),
+        (with_url("wss://255.255.255.255:7443/a"), "orchestrator_urls[0]"),
+        (with_url("wss://[ff02::1]:7443/a"), "orchestrator_urls[0]"),
+        (with_addressing(|a| a.ranges[0].first_address = Ipv4Addr::new(0, 0, 0, 5)), "ranges[0].first_address"),
+        (with_addressing(|a| a.ranges[0].first_address = Ipv4Addr::new(127, 0, 0, 5)), "ranges[0].first_address"),
+        (with_addressing(|a| a.ranges[0].first_address = Ipv4Addr::new(224, 0, 0, 5)), "ranges[0].first_address"),
+        (with_addressing(|a| a.ranges[1].first_mac = "00:00:00:00:00:00".parse().unwrap()), "ranges[1].first_mac"),
         (Bootstrap { ca_sha256: String::new(), ..bootstrap() }, "ca_sha256"),
         (Bootstrap { ca_sha256: "xy".repeat(32), ..bootstrap() }, "ca_sha256"),
         (Bootstrap { token: "two words".into(), ..bootstrap() }, "token"),
@@ -222,5 +230,66 @@ proptest! {
         let mac = Mac::from(octets);
         prop_assert_eq!(mac.to_string().parse::<Mac>().unwrap(), mac);
         prop_assert_eq!(mac.octets(), octets);
+    }
+}
+
+/// A file that begins with an ISO 9660 file system of `blocks` blocks and has `bytes` bytes.
+fn iso_9660(blocks: u32, bytes: usize) -> Vec<u8> {
+    let mut file = vec![0; bytes];
+    file[32_768..32_774].copy_from_slice(b"\x01CD001");
+    file[32_768 + 80..32_768 + 84].copy_from_slice(&blocks.to_le_bytes());
+    file[32_768 + 128..32_768 + 130].copy_from_slice(&2048_u16.to_le_bytes());
+    file
+}
+
+#[test]
+fn a_file_that_is_shorter_than_its_file_system_is_cut_off() {
+    let whole = iso(&[&iso_9660(40, 60_000), &slot::empty(), &vec![0; 5_536]]);
+    inspect(&whole.path).unwrap();
+    let short = iso(&[&iso_9660(40, 60_000), &slot::empty(), &vec![0; 5_535]]);
+    let out = short.dir.path().join("out");
+    for error in [inspect(&short.path).err(), personalise(&short.path, &out, &bootstrap()).err()] {
+        let error = error.unwrap().to_string();
+        assert!(error.contains("81919 bytes of 81920") && error.contains("cut off"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_regular_file_is_neither_read_nor_replaced() {
+    let iso = iso(&[&slot::empty()]);
+    for special in ["/dev/zero", "/dev", "/dev/null"] {
+        let error = inspect(Path::new(special)).unwrap_err();
+        assert!(matches!(error, PersonaliseError::NoFile { .. }), "{special}: {error}");
+    }
+    let directory = iso.dir.path().join("directory");
+    let link = iso.dir.path().join("link");
+    fs::create_dir(&directory).unwrap();
+    std::os::unix::fs::symlink(&directory, &link).unwrap();
+    for taken in [&directory, &link] {
+        let error = personalise(&iso.path, taken, &bootstrap()).unwrap_err().to_string();
+        assert!(error.contains("something else than a regular file is there"), "{error}");
+    }
+    let socket = iso.dir.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let error = personalise(&iso.path, &socket, &bootstrap()).unwrap_err().to_string();
+    assert!(error.contains("something else than a regular file is there") && !socket.is_file(), "{error}");
+    assert!(matches!(inspect(&socket).unwrap_err(), PersonaliseError::NoFile { .. }));
+}
+
+#[test]
+fn a_link_stays_and_leads_to_the_personal_image() {
+    let iso = iso(&[&slot::empty()]);
+    let (target, link) = (iso.dir.path().join("target"), iso.dir.path().join("link"));
+    fs::write(&target, "old").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    personalise(&iso.path, &link, &bootstrap()).unwrap();
+    assert!(link.is_symlink() && inspect(&target).unwrap().bootstrap.unwrap().is_some());
+}
+
+#[test]
+fn a_mac_has_one_kind_of_separator() {
+    assert!("52-54-00-00-10-00".parse::<Mac>().is_ok());
+    for mixed in ["52:54:00-00:10:00", "52-54-00:00-10-00"] {
+        assert!(mixed.parse::<Mac>().is_err(), "{mixed}");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use clap::Args;
 use tokio::process::Command;
-use worker_image::build::missing_tools;
+use worker_image::build::{epoch_of_environment, missing_tools};
 use worker_image::{BuildOptions, BuildReport};
 
 use super::{blocking, places};
@@ -30,8 +30,8 @@ pub(crate) struct BuildArgs {
     /// The static worker-init, in place of building it
     #[arg(long, value_name = "FILE", requires = "worker")]
     init: Option<PathBuf>,
-    /// Time of all files in the image, seconds since 1970; by default when the kernel was built
-    #[arg(long, value_name = "SECONDS", env = "SOURCE_DATE_EPOCH")]
+    /// Time of all files in the image, seconds since 1970; by default SOURCE_DATE_EPOCH, else when the kernel was built
+    #[arg(long, value_name = "SECONDS")]
     source_date_epoch: Option<u32>,
     /// Machine-readable output: what was built, from what
     #[arg(long)]
@@ -68,6 +68,10 @@ async fn make(data_dir: &Path, args: &BuildArgs) -> anyhow::Result<BuildReport> 
     if let Some(missing) = missing_tools(args.debs.is_none()) {
         return Err(missing.into());
     }
+    let source_date_epoch = match args.source_date_epoch {
+        Some(epoch) => Some(epoch),
+        None => epoch_of_environment().map_err(anyhow::Error::msg)?,
+    };
     let began = Instant::now();
     let programs = programs(args).await?;
     let packages = if args.debs.is_some() { "the packages given" } else { "Debian packages, downloaded where missing" };
@@ -78,7 +82,7 @@ async fn make(data_dir: &Path, args: &BuildArgs) -> anyhow::Result<BuildReport> 
         out: args.output.clone().unwrap_or_else(|| places::in_data_dir(data_dir)),
         cache_dir: programs.packages.unwrap_or_else(|| data_dir.join("image-packages")),
         debs: args.debs.clone(),
-        source_date_epoch: args.source_date_epoch,
+        source_date_epoch,
     };
     let report = blocking(move || worker_image::build(&options)).await?;
     output::note(format!("Made in {} s.", began.elapsed().as_secs()));
@@ -112,11 +116,12 @@ async fn built_by_cargo(root: &Path) -> anyhow::Result<Programs> {
     let built = Command::new(&script)
         .arg("--programs")
         .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
+        .stdout(Stdio::piped())
         .kill_on_drop(true)
-        .output()
-        .await
+        .spawn()
         .with_context(|| format!("{}: cannot be run; --source names the root of the source tree", script.display()))?;
+    // Not `output()`, which keeps what cargo says to itself.
+    let built = built.wait_with_output().await?;
     if !built.status.success() {
         bail!("{} failed ({}): its reasons are above", script.display(), built.status);
     }

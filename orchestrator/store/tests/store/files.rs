@@ -1,5 +1,7 @@
 //! The database as a file: opened beside a writer, by SQLite's own tool, and refused with a reason where it is not ours.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -38,6 +40,20 @@ async fn sqlites_own_tool_finds_nothing_to_complain_about() {
     let loose = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND strict = 0 \
         AND name NOT LIKE 'sqlite%' AND name NOT LIKE '\\_sqlx%' ESCAPE '\\'";
     assert_eq!(sqlite3(&file, loose).unwrap(), "", "every table is STRICT");
+}
+
+#[tokio::test]
+async fn the_database_is_its_owners_alone_also_one_that_was_not() {
+    let bench = Bench::new().await;
+    let file = bench.store.file().to_owned();
+    let files = || ["", "-wal", "-shm"].map(|suffix| Path::new(&format!("{}{suffix}", file.display())).to_owned());
+    let modes = || files().map(|path| fs::metadata(path).unwrap().permissions().mode() & 0o777);
+    assert_eq!(modes(), [0o600; 3]);
+    for path in files() {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let _again = Store::open(&bench.data_dir()).await.unwrap();
+    assert_eq!(modes(), [0o600; 3]);
 }
 
 #[tokio::test]

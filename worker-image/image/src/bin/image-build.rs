@@ -25,7 +25,7 @@ struct Arguments {
     #[arg(long)]
     debs: Option<PathBuf>,
     /// Time of all files in the image, seconds since 1970; by default when the kernel was built.
-    #[arg(long, env = "SOURCE_DATE_EPOCH")]
+    #[arg(long)]
     source_date_epoch: Option<u32>,
     /// Print the whole report as JSON.
     #[arg(long)]
@@ -34,13 +34,21 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let source_date_epoch = match arguments.source_date_epoch.map_or_else(epoch_of_environment, |epoch| Ok(Some(epoch)))
+    {
+        Ok(epoch) => epoch,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let options = BuildOptions {
         worker: arguments.worker,
         init: arguments.init,
         out: arguments.out,
         cache_dir: arguments.cache_dir,
         debs: arguments.debs,
-        source_date_epoch: arguments.source_date_epoch,
+        source_date_epoch,
     };
     match build(&options) {
         Ok(report) if arguments.json => {
