@@ -173,7 +173,10 @@ fn a_check_shows_every_finding_with_its_remedy_and_what_will_be_written() {
     let path = path.to_str().unwrap();
     let imageless = site.ask(["check", path]);
     assert!(!imageless.ok() && imageless.stdout.contains("there is no worker image"), "{imageless:?}");
-    fs::write(&image, "an image").unwrap();
+    fs::write(&image, "an installer").unwrap();
+    let wrong = site.ask(["check", path]);
+    assert!(!wrong.ok() && wrong.stdout.contains("this is not a worker image"), "{wrong:?}");
+    fs::write(&image, worker_image::slot::empty()).unwrap();
     let good = site.ask(["check", path]);
     assert!(good.ok(), "{good:?}");
     for said in [
@@ -216,7 +219,7 @@ fn a_plan_names_a_cluster_with_its_secret_in_the_environment_or_in_a_file() {
     fake.grant_all_but(&[]);
     let (site, elsewhere) = (Site::new(), tempfile::tempdir().unwrap());
     let image = site.path().join("image.iso");
-    fs::write(&image, "an image").unwrap();
+    fs::write(&image, worker_image::slot::empty()).unwrap();
     let secret = elsewhere.path().join("secret");
     fs::write(&secret, format!("{SECRET}\n")).unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();

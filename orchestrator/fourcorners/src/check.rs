@@ -60,7 +60,8 @@ async fn look(data_dir: &Path, args: &CheckArgs, answer: &mut Value) -> anyhow::
 /// What the place of the workers says to the plan; nothing is changed. A cluster is waited for as `timing` says.
 pub(crate) async fn findings(data_dir: &Path, plan: &TestPlan, timing: Timing) -> anyhow::Result<Vec<Finding>> {
     let mut findings = place::of_plan(data_dir, plan, timing)?.preflight(&deployment(plan)).await?;
-    findings.splice(0..0, place::own_findings(data_dir, plan));
+    let own = place::own_findings(data_dir, plan).into_iter().chain(place::unfit_image(data_dir, plan));
+    findings.splice(0..0, own);
     Ok(findings)
 }
 

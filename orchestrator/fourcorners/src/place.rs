@@ -116,11 +116,18 @@ fn room_finding(data_dir: &Path, available: u64, needed: u64) -> Option<Finding>
 /// What stands in the way of bringing the image; nothing was read of it yet.
 fn image_finding(data_dir: &Path, plan: &TestPlan) -> Option<Finding> {
     let image = image(data_dir, plan)?;
-    (!image.path.is_file()).then(|| Finding {
-        severity: Severity::Blocker,
-        message: format!("{}: there is no worker image", image.path.display()),
-        remedy: "make it with `fourcorners image build`, or name one with target.image".to_owned(),
-    })
+    (!image.path.is_file()).then(|| of_image(format!("{}: there is no worker image", image.path.display())))
+}
+
+/// Why a file is not the image that it is taken for. Reads it whole.
+pub(crate) fn unfit_image(data_dir: &Path, plan: &TestPlan) -> Option<Finding> {
+    let image = image(data_dir, plan).filter(|image| image.path.is_file())?;
+    worker_image::recognise(&image.path).err().map(|error| of_image(error.to_string()))
+}
+
+fn of_image(message: String) -> Finding {
+    let remedy = "make it with `fourcorners image build`, or name one with target.image".to_owned();
+    Finding { severity: Severity::Blocker, message, remedy }
 }
 
 /// What stands in the way of workers that are to reach this orchestrator.

@@ -153,12 +153,17 @@ impl LocalVm {
         Ok(path)
     }
 
-    fn findings(&self, deployment: &Deployment, accelerator: &Accelerator) -> Result<Vec<Finding>, HypervisorError> {
+    /// `accelerator` is none where there is no image to try it with.
+    fn findings(
+        &self,
+        deployment: &Deployment,
+        accelerator: Option<&Accelerator>,
+    ) -> Result<Vec<Finding>, HypervisorError> {
         let blocker =
             |message: String, remedy: &str| Finding { severity: Severity::Blocker, message, remedy: remedy.into() };
         let mut findings = local::findings(&self.options.disk_dir, deployment)?;
-        if !self.options.image.is_file() {
-            findings.push(blocker(no_image(&self.options.image), "make it with: fourcorners image build"));
+        if let Some(problem) = self.image_problem() {
+            findings.push(blocker(problem, "make it with: fourcorners image build"));
         }
         if deployment.memory_bytes < MIN_MEMORY_BYTES {
             findings.push(blocker(
@@ -187,7 +192,7 @@ impl LocalVm {
                 "use fewer workers or less memory each",
             ));
         }
-        if matches!(accelerator, Accelerator::Emulation { .. }) {
+        if let Some(accelerator @ Accelerator::Emulation { .. }) = accelerator {
             findings.push(Finding {
                 severity: Severity::Warning,
                 message: format!("the worker VMs run under {accelerator}"),
@@ -195,6 +200,14 @@ impl LocalVm {
             });
         }
         Ok(findings)
+    }
+
+    /// Why the image cannot be used, if so.
+    fn image_problem(&self) -> Option<String> {
+        match self.options.image.try_exists() {
+            Ok(true) => worker_image::recognise(&self.options.image).err().map(|error| error.to_string()),
+            _ => Some(no_image(&self.options.image)),
+        }
     }
 }
 
@@ -246,7 +259,9 @@ impl Hypervisor for LocalVm {
                     remedy: INSTALL_QEMU.into(),
                 }]);
             }
-            self.findings(deployment, self.accelerator().await)
+            // What is no image does not boot, which says nothing of KVM.
+            let accelerator = if self.image_problem().is_none() { Some(self.accelerator().await) } else { None };
+            self.findings(deployment, accelerator)
         })
     }
 

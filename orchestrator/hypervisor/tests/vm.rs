@@ -322,6 +322,15 @@ async fn what_cannot_be_deployed_is_said_before_anything_is_made() {
         assert!(said.contains(wanted), "{wanted} in {said}");
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+
+    let wrong = dir.path().join("wrong.iso");
+    fs::write(&wrong, "an installer").unwrap();
+    let provider = LocalVm::new(VmOptions { disk_dir: dir.path().into(), image: wrong, ..VmOptions::default() });
+    let small = Deployment { workers: 1, disks_per_worker: 1, disk_bytes: 1 << 20, vcpus: 1, memory_bytes: 256 << 20 };
+    let findings = provider.preflight(&small).await.unwrap();
+    let said: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
+    assert!(said.iter().any(|said| said.contains("this is not a worker image")), "{said:?}");
+    assert!(!said.iter().any(|said| said.contains("emulation")), "nothing was tried with it: {said:?}");
 }
 
 #[test]
