@@ -81,8 +81,6 @@ pub(crate) async fn create(dir: &Path, disk: &DiskSpec, journal: &dyn Journal) -
 
 /// Creates a sparse file, readable by its owner alone; it must not exist. Answers its size read back.
 pub(crate) async fn create_at(path: &Path, size_bytes: u64, journal: &dyn Journal) -> Result<u64, HypervisorError> {
-    let dir = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(dir).map_err(HypervisorError::io(format!("{}: cannot create the directory", dir.display())))?;
     let details = json!(CreateIntent { path: path.to_owned(), size_bytes });
     let object = path.display().to_string();
     let id = journal.intent(Intent { kind: CREATE.into(), effect: Effect::Create, object, details }).await?;
@@ -98,7 +96,9 @@ pub(crate) async fn create_at(path: &Path, size_bytes: u64, journal: &dyn Journa
     }
 }
 
+/// With the directory, which goes again with its last file.
 fn create_file(path: &Path, size_bytes: u64) -> io::Result<(Identity, u64)> {
+    fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let sized = set_size(&file, size_bytes);
     if sized.is_err() {
@@ -180,7 +180,10 @@ async fn delete(
     }
     let metadata = match fs::symlink_metadata(&path) {
         Ok(metadata) => metadata,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            remove_empty(root, &path);
+            return Ok(Ok(()));
+        }
         Err(error) => return left(&format!("it cannot be looked at: {error}")),
     };
     match entry.outcome.clone().map(|outcome| serde_json::from_value::<Identity>(outcome.details)) {
@@ -201,9 +204,14 @@ async fn delete(
     let error = removed.as_ref().err().map(ToString::to_string);
     journal.outcome(id, removed.is_ok(), json!({ "error": error })).await?;
     removed.map_err(HypervisorError::io(format!("{}: cannot delete the data disk", path.display())))?;
+    remove_empty(root, &path);
+    Ok(Ok(()))
+}
+
+/// Removes the directory of a file that is gone, where it was the last in it.
+fn remove_empty(root: &Path, path: &Path) {
     if let Some(dir) = path.parent().filter(|dir| *dir != root) {
         // Fails while other disks are still there, and that is right.
         let _ = fs::remove_dir(dir);
     }
-    Ok(Ok(()))
 }
