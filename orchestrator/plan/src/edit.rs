@@ -69,6 +69,14 @@ pub fn set(text: &str, field: &str, value: &str) -> Result<String, EditError> {
     put(text, field, &scalar(value))
 }
 
+/// The text with one field yes or no.
+///
+/// # Errors
+/// As [`set`].
+pub fn set_flag(text: &str, field: &str, value: bool) -> Result<String, EditError> {
+    put(text, field, if value { "true" } else { "false" })
+}
+
 /// The text with a list of single values in place of a field.
 ///
 /// # Errors
@@ -335,6 +343,7 @@ mod tests {
         assert_eq!(set(PLAN, "seed", "7").unwrap(), format!("{PLAN}seed: 7\n"));
         assert_eq!(set(PLAN, "workers.vcpus", "1").unwrap(), PLAN.replace("disks: 4\n", "disks: 4\n  vcpus: 1\n"));
         assert_eq!(set("a: {b: 1}", "a.c", "2").unwrap(), "a: {b: 1, c: 2 }");
+        assert_eq!(set_flag("a: {b: 1}", "g.f", false).unwrap(), "a: {b: 1}\ng: { f: false }\n");
         assert_eq!(set("a:\nb: 1\n", "a", "x").unwrap(), "a: x\nb: 1\n");
         assert_eq!(set("a: 1", "w.x", "2").unwrap(), "a: 1\nw: { x: 2 }\n");
         assert_eq!(remove(PLAN, "sample").unwrap(), PLAN.replace("sample: 5s\n", ""));

@@ -229,6 +229,7 @@ pub(crate) fn change(yaml: &str, field: &str, value: &str, chosen: bool) -> Resu
         field if !FIELDS.contains(&field) && !place::FIELDS.contains(&field) => {
             return Err(format!("{field} is no field of the form"));
         }
+        field if place::FLAGS.contains(&field) => edit::set_flag(yaml, field, value.trim() == "true"),
         field if value.trim().is_empty() => edit::remove(yaml, field),
         field => edit::set(yaml, field, value.trim()),
     };
@@ -339,6 +340,7 @@ mod tests {
         assert_eq!((target.vmids.first, target.vmids.last), (95_000, 99_999));
         let guard = plan.guard.unwrap();
         assert!((guard.min_free_percent, guard.ceph, guard.quorum) == (15.0, false, true), "{guard:?}");
+        assert!(text.contains("ceph: false }"), "{text}");
 
         let all = change(&text, "target.nodes", "pve1", false).unwrap();
         assert!(!all.contains("nodes"), "{all}");

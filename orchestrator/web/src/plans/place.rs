@@ -24,6 +24,9 @@ pub(crate) const FIELDS: [&str; 12] = [
     "guard.quorum",
 ];
 
+/// Those of them that are yes or no.
+pub(crate) const FLAGS: [&str; 3] = ["guard.ceph", "guard.io_error", "guard.quorum"];
+
 /// What only a cluster's plan may have: it goes when the workers are brought to this machine.
 const OF_CLUSTERS: [&str; 2] = ["guard", "canary"];
 

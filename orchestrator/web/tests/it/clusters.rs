@@ -314,7 +314,7 @@ async fn a_connection_is_changed_tested_and_removed_by_administrators_alone() {
     let edit = admin.get("/clusters/saved/lab/edit").await;
     assert!(edit.body.contains("https://pve1:8006") && !edit.body.contains(SECRET), "{}", edit.body);
     let shown = admin.post("/clusters/saved/lab/edit", &FIRST).await;
-    assert!(shown.body.contains("12:34") && shown.body.contains("not</b> the certificate"), "{}", shown.body);
+    assert!(shown.body.contains("12:<wbr>34") && shown.body.contains("not</b> the certificate"), "{}", shown.body);
     let fields = second(&[("confirmed", "yes"), ("name", "other"), ("secret", "")]);
     let changed = admin.post("/clusters/saved/lab/edit", &fields).await;
     assert_eq!((changed.status, changed.location()), (StatusCode::SEE_OTHER, "/clusters/saved/lab"), "the name stays");
