@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use worker_image::build::epoch_of_environment;
 use worker_image::{BuildOptions, build};
 
 /// Makes the worker ISO from Debian packages.
