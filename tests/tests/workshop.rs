@@ -324,6 +324,7 @@ async fn what_a_run_left_is_torn_down_from_its_report() {
     set_up(&admin, &server).await;
     assert_eq!(site.state().as_deref(), Some("failed"));
     admin.click("tbody th a").await;
+    // Six disks, and two workers whose end nobody recorded.
     until("what is left is shown", || async { admin.text("main").await.to_lowercase().contains("6 left behind") })
         .await;
     admin.shoot("report-left").await;
