@@ -284,10 +284,9 @@ async fn start_from_the_page(admin: &Browser, plan: &str) {
     until("the text is judged", || async { admin.text("[data-verdict]").await.contains("storage ceph") }).await;
     settled(admin).await;
     admin.click("[data-start]").await;
-    until("the live page", || async { admin.path().await.ends_with("/live") }).await;
-    until("the end", || async { admin.shown("[data-live=end]").await }).await;
-    assert_eq!(admin.text("[data-live=end-state]").await.to_lowercase(), "failed");
-    assert!(admin.text("main").await.contains("no bootstrap slot"), "{}", admin.text("main").await);
+    // The live page, or the report where the run ended before anybody could follow it.
+    until("the run's page", || async { admin.path().await.starts_with("/runs/") }).await;
+    until("the end", || async { admin.text("main").await.contains("no bootstrap slot") }).await;
 }
 
 async fn change_and_remove(test: &Test) {
