@@ -322,7 +322,8 @@ async fn what_a_run_left_is_torn_down_from_its_report() {
     let admin = driver.open(&server.origin).await;
     set_up(&admin, &server).await;
     assert_eq!(site.state().as_deref(), Some("failed"));
-    admin.click("tbody th a").await;
+    let runs: Value = serde_json::from_str(&site.ask(["runs", "--json"]).stdout).unwrap();
+    admin.go(&format!("/runs/{}", runs[0]["id"].as_str().unwrap())).await;
     // Six disks, and two workers whose end nobody recorded.
     until("what is left is shown", || async { admin.text("main").await.to_lowercase().contains("6 left behind") })
         .await;
