@@ -7,8 +7,7 @@ mod clusters;
 use std::time::Duration;
 
 use browser::{Browser, Driver, until};
-use end_to_end::{Site, wait_for};
-use rustix::process::Signal;
+use end_to_end::Site;
 use serde_json::{Value, json};
 
 const PASSWORD: &str = "correct horse battery staple";
@@ -303,44 +302,6 @@ async fn more_tabs_than_a_browser_has_connections_follow_a_run() {
     assert_eq!(admin.text("h1").await, "Workload profiles");
     admin.go(&live).await;
     stop(&admin, &run).await;
-    admin.quit().await;
-}
-
-/// A run whose orchestrator was killed, and whose place could not be reached when the next one started.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_run_left_is_torn_down_from_its_report() {
-    let Some(driver) = Driver::start() else { return };
-    let site = Site::new();
-    let running = site.start(PLAN);
-    site.wait_for_state("sampling");
-    running.signal(Signal::KILL);
-    drop(running);
-    wait_for("the workers end with their orchestrator", || site.workers().is_empty().then_some(()));
-    let (disks, away) = (site.data_dir().join("disks"), site.data_dir().join("away"));
-    std::fs::rename(&disks, &away).unwrap();
-    std::fs::write(&disks, "in the way").unwrap();
-    let server = browser::Server::start(&site);
-    let admin = driver.open(&server.origin).await;
-    set_up(&admin, &server).await;
-    assert_eq!(site.state().as_deref(), Some("failed"));
-    admin.click("tbody th a").await;
-    // Six disks, and two workers whose end nobody recorded.
-    until("what is left is shown", || async { admin.text("main").await.to_lowercase().contains("6 left behind") })
-        .await;
-    admin.shoot("report-left").await;
-
-    admin.click(".left-behind a.button").await;
-    until("the question", || async { admin.text("h1").await.contains("Tear down what") }).await;
-    admin.shoot("tear-down").await;
-    admin.click("button.danger").await;
-    until("the refusal", || async { admin.text(".flash").await.contains("Not all of it could be removed") }).await;
-    std::fs::remove_file(&disks).unwrap();
-    std::fs::rename(&away, &disks).unwrap();
-    assert_eq!(site.disk_files().len(), 6);
-    admin.click(".left-behind a.button").await;
-    admin.click("button.danger").await;
-    until("all is gone", || async { admin.text(".flash").await.contains("is gone") }).await;
-    assert_eq!((admin.count(".left-behind").await, site.disk_files()), (0, vec![]));
     admin.quit().await;
 }
 
