@@ -242,7 +242,7 @@ fn a_plan_names_a_cluster_with_its_secret_in_the_environment_or_in_a_file() {
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o640)).unwrap();
     let readable = check(&file, &pin);
     assert!(!readable.ok() && readable.stderr.contains("chmod 600"), "{readable:?}");
-    assert_eq!(files_with_secret(site.path()), Vec::<PathBuf>::new());
+    assert_eq!(files_with(site.path(), SECRET), Vec::<PathBuf>::new());
 }
 
 #[test]
