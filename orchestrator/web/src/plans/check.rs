@@ -42,6 +42,11 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
+    /// Something stands in the way of a plan that is valid by itself.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.findings.list.iter().any(|finding| finding.severity == "blocker")
+    }
+
     /// When the cluster was asked.
     pub(crate) fn looked(&self) -> Option<Time> {
         self.findings.looked.map(Time)

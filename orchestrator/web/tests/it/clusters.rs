@@ -155,8 +155,8 @@ impl Workshop for Memory {
         Box::pin(async { Err(StartError::Closed("it only keeps connections")) })
     }
 
-    fn stop(&self, _: Uuid) -> bool {
-        false
+    fn stop(&self, _: Uuid) -> BoxFuture<'_, bool> {
+        Box::pin(std::future::ready(false))
     }
 
     fn findings<'a>(&'a self, _: &'a TestPlan, wanted: Wanted) -> BoxFuture<'a, Findings> {
