@@ -2,8 +2,9 @@
 
 use crate::case::{WorkerFinished, WorkerInput};
 use crate::export::{Generator, GeneratorFinding, GeneratorUse};
+use crate::open_loop;
 
-/// An engine thread that used more of its CPU than this may limit the result.
+/// An engine thread that used more of its CPU than this may limit the result; not in an open loop that keeps its time, which polls.
 pub(crate) const THREAD_CPU_LIMIT: f64 = 0.9;
 
 /// Share of the worker's CPU time that the hypervisor may take.
@@ -35,7 +36,8 @@ pub(crate) fn findings(worker: &WorkerInput) -> Vec<GeneratorFinding> {
         thread,
         value,
     };
-    let threads = (0..).zip(&finished.thread_cpu).filter(|(_, cpu)| **cpu > THREAD_CPU_LIMIT);
+    let polls = open_loop::keeps_time(finished);
+    let threads = (0..).zip(&finished.thread_cpu).filter(|(_, cpu)| !polls && **cpu > THREAD_CPU_LIMIT);
     let mut all: Vec<GeneratorFinding> =
         threads.map(|(thread, cpu)| finding("thread-cpu", Some(thread), *cpu)).collect();
     all.extend(finished.steal.filter(|steal| *steal > STEAL_LIMIT).map(|steal| finding("steal", None, steal)));

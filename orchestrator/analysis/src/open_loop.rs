@@ -2,7 +2,7 @@
 
 use worker_protocol::{DiskFinished, Rate};
 
-use crate::case::{CaseInput, WorkerInput};
+use crate::case::{CaseInput, WorkerFinished, WorkerInput};
 use crate::export::{Op, Pacing};
 use crate::throughput::to_f64;
 use crate::totals::micros;
@@ -55,6 +55,14 @@ pub(crate) fn of_case(case: &CaseInput) -> Option<Pacing> {
         let asked_iops = sum.asked_iops + worker.asked_iops;
         Pacing { asked_iops, ..add(sum, worker) }
     }))
+}
+
+/// Whether a worker ran an open loop and started nearly all its I/Os in time.
+pub(crate) fn keeps_time(finished: &WorkerFinished) -> bool {
+    let paced = || finished.disks.iter().filter_map(|disk| disk.pacing);
+    let late = paced().fold(0_u64, |sum, disk| sum.saturating_add(disk.late).saturating_add(disk.missed));
+    let intended = paced().fold(0_u64, |sum, disk| sum.saturating_add(disk.intended));
+    paced().next().is_some() && to_f64(late) <= to_f64(intended) * LATE_SHARE
 }
 
 fn nothing(asked_iops: f64) -> Pacing {

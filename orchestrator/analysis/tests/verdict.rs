@@ -7,7 +7,7 @@ mod support;
 use analysis::case::{CaseInput, CaseResult, CaseState, Ending};
 use analysis::export::WorkerCount;
 use support::{FakeWorker, SAMPLE_SECONDS, SECOND_NS, START_AT_NS, case, evaluate};
-use worker_protocol::{DeviceCounters, DiskSettings, EngineReport, IoErrors, Phase, Rate, Stall};
+use worker_protocol::{DeviceCounters, DiskSettings, EngineReport, IoErrors, Pacing, Phase, Rate, Stall};
 
 fn fleet() -> Vec<FakeWorker> {
     vec![FakeWorker::new("w1", 11, 150_000, 500), FakeWorker::new("w2", 12, 300_000, 250)]
@@ -282,6 +282,20 @@ fn warnings_name_who_and_what() {
     assert!(!result.figures.per_disk[0].settings.as_ref().unwrap().direct);
     assert_eq!(disk.settings, None, "the engine did not report this disk");
     assert_eq!(result.figures.per_worker[0].generator.as_ref().unwrap().thread_cpu, [0.5, 0.97]);
+}
+
+#[test]
+fn an_open_loop_in_time_may_poll_and_one_that_is_late_may_not() {
+    let findings = |late, missed| {
+        let result = after(|input| {
+            let finished = input.workers[0].finished.as_mut().unwrap();
+            finished.thread_cpu = vec![1.0];
+            finished.disks[0].pacing = Some(Pacing { intended: 1000, late, missed, largest_lag_ns: 0 });
+        });
+        result.figures.generator.unwrap().findings.len()
+    };
+    assert_eq!(findings(5, 5), 0);
+    assert_eq!(findings(5, 6), 1);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::control::Control;
 use crate::data::FillData;
+use crate::device::own_io_wq_ns;
 use crate::limits::{NO_PROGRESS_LIMIT, WAIT_LIMIT};
 use crate::random::Permutation;
 use crate::ring::{Completion, Request, Ring, Transfer};
@@ -90,11 +91,13 @@ impl BulkThread {
                 lane.end.elapsed_ns = ended - started;
             }
         }
+        let io_wq_ns = own_io_wq_ns();
         let drained = drain(self.ring, self.drain_limit);
         ThreadEnd {
             first_io_ns: self.started_ns,
             last_completion_ns: drained.last_ns.or(self.last_completion_ns),
             cpu: share(thread_cpu_ns() - cpu_before, ended - started),
+            io_wq_ns,
             lanes: self.lanes.into_iter().map(Lane::into_end).collect(),
             leftover: drained.leftover,
             kernel_keeps: drained.kernel_keeps,

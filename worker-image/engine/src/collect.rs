@@ -46,6 +46,7 @@ pub(crate) struct LoadShape {
     pub(crate) sample_seconds: u32,
     pub(crate) outstanding: u32,
     pub(crate) open_loop: bool,
+    pub(crate) stall_threshold_ns: u64,
 }
 
 impl LoadShape {
@@ -68,6 +69,7 @@ impl Shape {
                     sample_seconds: load.sample_seconds,
                     outstanding: load.workload.outstanding,
                     open_loop: load.workload.rate.is_some(),
+                    stall_threshold_ns: as_ns(load.workload.stall_threshold),
                 }),
                 0,
             ),
@@ -199,16 +201,15 @@ impl Collector {
         let window_ns = start_ns + seconds_ns(load.precondition_seconds);
         let end_ns = start_ns + seconds_ns(load.total_seconds());
         let mut deadline_ns = end_ns + grace_ns(self.shape.drain_limit);
+        self.take_first_snapshot(window_ns);
         while !self.all_ended() {
             let now = now_ns();
             let next_reading = [window_ns, end_ns].into_iter().filter(|&at| at > now).min().unwrap_or(u64::MAX);
             if !self.wait_for_end(POLL.min(Duration::from_nanos(next_reading - now))) {
                 break;
             }
+            self.take_first_snapshot(window_ns);
             let now = now_ns();
-            if now >= window_ns && self.snapshots.0.is_none() {
-                self.snapshots.0 = Some(Snapshot::take(&self.disks));
-            }
             if now >= end_ns || self.control.stopped() {
                 self.take_last_snapshot();
             }
@@ -273,6 +274,12 @@ impl Collector {
         }
     }
 
+    fn take_first_snapshot(&mut self, window_ns: u64) {
+        if self.snapshots.0.is_none() && now_ns() >= window_ns {
+            self.snapshots.0 = Some(Snapshot::take(&self.disks));
+        }
+    }
+
     fn take_last_snapshot(&mut self) {
         if self.snapshots.0.is_some() && self.snapshots.1.is_none() {
             self.snapshots.1 = Some(Snapshot::take(&self.disks));
@@ -284,9 +291,7 @@ impl Collector {
         for number in 0..self.threads.len() {
             let seconds = Arc::clone(&self.threads[number].seconds);
             while let Some(mut tally) = seconds.full.receive() {
-                if tally.second < load.total_seconds() {
-                    self.merge(number, &mut tally, load);
-                }
+                self.merge(number, &mut tally, load);
                 self.over[number] = self.over[number].max(tally.over);
                 // A full queue only means that the thread allocated more than it needs.
                 let _ = seconds.empty.send(tally);

@@ -1,10 +1,12 @@
 //! What `/sys` and `/proc` tell about devices and CPU time, and the two queue settings that the engine may change.
 
+use std::collections::HashMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 
-use crate::limits::PUT_BACK_LIMIT;
+use crate::error::PrepareError;
+use crate::limits::{PUT_BACK_LIMIT, QUEUE_SET_LIMIT};
 use crate::outcome::DeviceCounters;
 use crate::probe::{queue_of, sysfs_of, sysfs_u32};
 use crate::report::DiskSettings;
@@ -49,46 +51,84 @@ fn scheduler(queue: &Path) -> Option<String> {
     Some(chosen.unwrap_or(text.trim()).to_owned())
 }
 
-/// Queue settings that were changed, and are put back when this is dropped. What was already so is not touched.
+/// Files of queue settings that were changed, and what was in them. Dropping it writes that back, which may hang.
 #[derive(Debug, Default)]
-pub(crate) struct QueueGuard {
-    changed: Vec<(PathBuf, String)>,
-}
+struct Changes(Vec<(PathBuf, String)>);
 
-impl QueueGuard {
-    /// Sets scheduler `none` and `nomerges=2`; what cannot be set is a warning.
-    pub(crate) fn set(&mut self, id: &str, device: u64, warnings: &mut Vec<String>) {
-        let queue = queue_of(device);
+impl Changes {
+    /// Sets scheduler `none` and `nomerges=2`; gives what was changed, and what the kernel refused. May hang: the kernel changes a
+    /// scheduler only once every I/O of the device is over, also one that never will be.
+    fn make(queue: &Path) -> (Self, Vec<String>) {
+        let (mut changes, mut refused) = (Self::default(), Vec::new());
         let nomerges = sysfs_u32(&queue.join("nomerges")).map(|value| value.to_string());
-        for (name, before, wanted) in [("scheduler", scheduler(&queue), "none"), ("nomerges", nomerges, "2")] {
+        for (name, before, wanted) in [("scheduler", scheduler(queue), "none"), ("nomerges", nomerges, "2")] {
             let Some(before) = before.filter(|value| value != wanted) else { continue };
             match fs::write(queue.join(name), wanted) {
-                Ok(()) => self.changed.push((queue.join(name), before)),
-                Err(error) => warnings.push(format!("disk {id}: {name} stays {before}: {error}")),
+                Ok(()) => changes.0.push((queue.join(name), before)),
+                Err(error) => refused.push(format!("{name} stays {before}: {error}")),
             }
+        }
+        (changes, refused)
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        for (path, before) in self.0.drain(..).rev() {
+            // A device that is gone needs nothing put back.
+            let _ = fs::write(path, before);
         }
     }
 }
 
+/// Queue settings that were changed, and are put back when this is dropped. What was already so is not touched. The kernel is asked by
+/// threads that are left behind beyond [`QUEUE_SET_LIMIT`] and [`PUT_BACK_LIMIT`].
+#[derive(Debug, Default)]
+pub(crate) struct QueueGuard {
+    changed: Changes,
+}
+
 impl QueueGuard {
-    /// Puts the settings back, by a thread that is left behind after [`PUT_BACK_LIMIT`]: the kernel changes a scheduler only once every
-    /// I/O of the device is over, also one that never will be. False where that thread was left behind.
-    pub(crate) fn put_back(self) -> bool {
-        if self.changed.is_empty() {
+    /// Sets scheduler `none` and `nomerges=2`; what cannot be set is a warning.
+    ///
+    /// # Errors
+    /// The disk does not let its settings be changed within [`QUEUE_SET_LIMIT`]. Where it does later, they are put back at once.
+    pub(crate) fn set(&mut self, id: &str, device: u64, warnings: &mut Vec<String>) -> Result<(), PrepareError> {
+        let queue = queue_of(device);
+        let (sender, made) = channel();
+        // What nobody receives is dropped, and so put back.
+        let setting = move || drop(sender.send(Changes::make(&queue)));
+        if let Err(error) = std::thread::Builder::new().name("load-queue".to_owned()).spawn(setting) {
+            warnings.push(format!("disk {id}: scheduler and merge setting stay: no thread to set them: {error}"));
+            return Ok(());
+        }
+        let Ok((mut changes, refused)) = made.recv_timeout(QUEUE_SET_LIMIT) else {
+            let limit = QUEUE_SET_LIMIT.as_secs();
+            let problem = format!(
+                "its scheduler and merge setting could not be set within {limit} s: it holds I/Os that do not end"
+            );
+            return Err(PrepareError::Disk { disk: id.to_owned(), problem });
+        };
+        self.changed.0.append(&mut changes.0);
+        warnings.extend(refused.into_iter().map(|refused| format!("disk {id}: {refused}")));
+        Ok(())
+    }
+
+    /// Puts the settings back; false where the thread that does so was left behind after [`PUT_BACK_LIMIT`].
+    pub(crate) fn put_back(&mut self) -> bool {
+        let changed = std::mem::take(&mut self.changed);
+        if changed.0.is_empty() {
             return true;
         }
         // Where there is no thread to be had, dropping the closure puts them back.
-        let putting = std::thread::Builder::new().name("load-restore".to_owned()).spawn(move || drop(self));
+        let putting = std::thread::Builder::new().name("load-restore".to_owned()).spawn(move || drop(changed));
         putting.map_or(true, |putting| ended_within(&putting, PUT_BACK_LIMIT))
     }
 }
 
 impl Drop for QueueGuard {
     fn drop(&mut self) {
-        for (path, before) in self.changed.drain(..).rev() {
-            // A device that is gone needs nothing put back.
-            let _ = fs::write(path, before);
-        }
+        self.put_back();
     }
 }
 
@@ -108,17 +148,25 @@ pub(crate) fn steal_ticks() -> Option<(u64, u64)> {
     fields.get(7).map(|&steal| (steal, fields.iter().take(8).sum()))
 }
 
-/// CPU time of this process's io-wq worker threads, ns; those that ended meanwhile are not in it.
-pub(crate) fn io_wq_cpu_ns() -> io::Result<u64> {
-    let mut total = 0;
-    for task in fs::read_dir("/proc/self/task")?.filter_map(Result::ok) {
-        let is_worker = fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("iou-wrk"));
-        if is_worker {
+/// CPU time of this process's io-wq worker threads by the thread that they work for, ns; those that ended meanwhile are not in it.
+pub(crate) fn io_wq_ns() -> HashMap<i32, u64> {
+    let mut total = HashMap::new();
+    for task in fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok) {
+        let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        let owner = name.trim().strip_prefix("iou-wrk-").and_then(|owner| owner.parse().ok());
+        if let Some(owner) = owner {
             let schedstat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-            total += schedstat.split(' ').next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+            let cpu_ns = schedstat.split(' ').next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+            *total.entry(owner).or_default() += cpu_ns;
         }
     }
-    Ok(total)
+    total
+}
+
+/// CPU time of the calling thread's io-wq workers, by its id. They end with the thread, so that nobody else can read it in time.
+pub(crate) fn own_io_wq_ns() -> (i32, u64) {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    (thread, io_wq_ns().get(&thread).copied().unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -32,6 +32,9 @@ pub const MAX_RATIO: f64 = 100.0;
 /// I/Os a second of an open loop: beyond what any device answers. Beyond it, the job is refused.
 pub const MAX_IOPS: f64 = 10_000_000.0;
 
+/// I/Os a second of a thread's part in a disk: the next one would be due after the longest window. Below it, the job is refused.
+pub const MIN_IOPS: f64 = 1e-6;
+
 /// Precondition and window, seconds each: a week. Beyond it, the job is refused.
 pub const MAX_SECONDS: u32 = 7 * 24 * 3600;
 
@@ -61,6 +64,9 @@ pub const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 /// How long past all its limits an engine thread may take to report. Beyond it, it hangs in the kernel and is left behind.
 pub const THREAD_GRACE: Duration = Duration::from_secs(5);
 
+/// How long a disk's queue settings may take to be set: the kernel waits for the disk's I/Os in flight. Beyond it, preparation fails.
+pub const QUEUE_SET_LIMIT: Duration = Duration::from_secs(10);
+
 /// How long the disks' queue settings may take to be put back. Beyond it, that is left to the kernel, and the outcome says so.
 pub const PUT_BACK_LIMIT: Duration = Duration::from_secs(2);
 
@@ -82,6 +88,9 @@ pub const LATE_NS: u64 = 100_000;
 /// An open loop polls rather than sleeps when the next intended start is nearer than this: a timer would wake too late.
 pub const SPIN_NS: u64 = 60_000;
 
+/// Single I/Os kept a thread: about 200 MB. Beyond it, the job is refused.
+pub const MAX_TRACED_IOS: u32 = 4_000_000;
+
 /// Different error kinds kept a thread and disk; further kinds are counted as `other`.
 pub const MAX_ERROR_KINDS: usize = 16;
 
@@ -98,8 +107,13 @@ pub const WRITE_POOL_BYTES: u64 = 4 << 20;
 /// Requests of a device may differ from our I/Os by this share before the outcome warns.
 pub const DEVICE_TOLERANCE: f64 = 0.001;
 
-/// A thread busier than this share of its CPU makes the result one of the generator, not of the storage: the outcome warns.
+/// A thread busier than this share of its CPU makes the result one of the generator, not of the storage: the outcome warns. An open
+/// loop polls by design, so that it is judged by this only where it is late, too ([`LATE_SHARE`]).
 pub const BUSY_THREAD: f64 = 0.9;
+
+/// An open loop with a larger share of its I/Os late or missed does not keep its time. With a larger share late although fewer were
+/// in flight than may be, the result is the generator's, not the storage's: the outcome warns.
+pub const LATE_SHARE: f64 = 0.01;
 
 /// The hypervisor took more than this share of the CPU time: the outcome warns.
 pub const STEAL_SHARE: f64 = 0.05;

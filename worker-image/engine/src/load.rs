@@ -19,7 +19,7 @@ use crate::pacer::Pacer;
 use crate::random::{Random, seed_from};
 use crate::ring::{Completion, Ring};
 use crate::spec::{LoadSpec, OnError, Tuning, Workload};
-use crate::tally::{ErrorLog, Kinds, SecondTally, StallLog};
+use crate::tally::{ErrorLog, Kinds, QuietLog, SecondTally};
 use crate::thread::ThreadEnd;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -59,13 +59,22 @@ struct Lane {
     sequence: Sequence,
     pacer: Option<Pacer>,
     pacing: Pacing,
+    /// I/Os of the window that were late although there was a free slot: the generator's own lateness.
+    late_though_free: u64,
     /// Open loop: slots without I/O.
     free: Vec<u32>,
+    /// Since when there is such a slot, ns.
+    free_since_ns: u64,
     in_flight: u32,
     writes_since_flush: u32,
-    last_progress_ns: u64,
+    /// The last completion, or the start, ns.
+    quiet_from_ns: u64,
+    /// When an I/O was last issued with none in flight, ns.
+    busy_from_ns: u64,
+    /// The disk has other lanes, too.
+    shared: bool,
     errors: ErrorLog,
-    stalls: StallLog,
+    quiets: QuietLog,
 }
 
 /// What a slot's I/O is.
@@ -102,6 +111,8 @@ pub(crate) struct LoadThread {
     flush_every: Option<u32>,
     on_error: OnError,
     open_loop: bool,
+    /// Closed loop, and not stopped by an error: a completion's slot gets its next I/O at once.
+    refill: bool,
     stall_threshold_ns: u64,
     lanes: Vec<Lane>,
     slots: Vec<Slot>,
@@ -201,6 +212,7 @@ impl LoadThread {
             flush_every: workload.flush_every_writes,
             on_error: workload.on_error,
             open_loop: workload.rate.is_some(),
+            refill: workload.rate.is_none(),
             stall_threshold_ns: u64::try_from(workload.stall_threshold.as_nanos()).unwrap_or(u64::MAX),
             lanes: Vec::new(),
             slots: Vec::new(),
@@ -233,12 +245,16 @@ impl LoadThread {
                 sequence: Sequence::new(workload, &spec.region, spec.plan.part, spec.seed),
                 pacer: spec.iops.map(|iops| Pacer::new(iops, poisson_seed, phase, 0)),
                 pacing: Pacing::default(),
+                late_though_free: 0,
                 free: slots.clone().rev().collect(),
+                free_since_ns: 0,
                 in_flight: 0,
                 writes_since_flush: 0,
-                last_progress_ns: 0,
+                quiet_from_ns: 0,
+                busy_from_ns: 0,
+                shared: spec.plan.part.parts > 1,
                 errors: ErrorLog::new(),
-                stalls: StallLog::new(),
+                quiets: QuietLog::new(),
             });
             self.slots.extend(slots.map(|slot| Slot {
                 lane: number,

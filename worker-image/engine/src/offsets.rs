@@ -39,14 +39,14 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
-    /// All aligned positions at which a block fits into the range. A sequential pattern's blocks do not overlap.
+    /// All aligned positions at which a block fits into the range. The blocks of a sequential pattern and of a permutation do not overlap.
     pub(crate) fn of(workload: &Workload, region: &Range<u64>) -> Self {
         let sub_range = workload.sub_range.clone().unwrap_or(0..region.end - region.start);
         let block = workload.block_bytes;
         let align = workload.align_bytes.unwrap_or(block);
         let step = match workload.pattern {
-            Pattern::Sequential { .. } => block.next_multiple_of(align),
-            Pattern::Random | Pattern::Permutation | Pattern::HotSpot { .. } => align,
+            Pattern::Sequential { .. } | Pattern::Permutation => block.next_multiple_of(align),
+            Pattern::Random | Pattern::HotSpot { .. } => align,
         };
         let length = sub_range.end - sub_range.start;
         let count = if length < block { 0 } else { (length - block) / step + 1 };
@@ -237,6 +237,15 @@ mod tests {
         let low_half = offsets.iter().filter(|&&offset| offset < 100 * 4096).count();
         assert!(low_half.abs_diff(80_000) < 1_000, "{low_half} of 200,000 in the first half of the hot spot");
         assert!(offsets.contains(&(999 * 4096)), "the coldest block is reached");
+    }
+
+    #[test]
+    fn a_permutation_with_a_finer_alignment_still_has_each_byte_once() {
+        let pattern = Pattern::Permutation;
+        let workload = Workload { pattern, block_bytes: 8192, align_bytes: Some(4096), ..Workload::default() };
+        let mut offsets = offsets(&workload, 0..8192 * 100 + 4096, WHOLE, 100);
+        offsets.sort_unstable();
+        assert_eq!(offsets, (0..100).map(|block| block * 8192).collect::<Vec<u64>>());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::device::{QueueGuard, read_settings};
 use crate::disk::Disk;
 use crate::error::PrepareError;
 use crate::lanes::{LanePlan, divide};
-use crate::limits::{MAX_ARENA_BYTES, MAX_SLOTS, PREPARE_LIMIT, VERIFY_OUTSTANDING};
+use crate::limits::{MAX_ARENA_BYTES, MAX_SLOTS, MIN_IOPS, PREPARE_LIMIT, VERIFY_OUTSTANDING};
 use crate::load::{LaneSpec, Seconds};
 use crate::offsets::Positions;
 use crate::outcome::{Event, Outcome};
@@ -38,12 +38,13 @@ pub fn prepare(job: Job) -> Result<Prepared, PrepareError> {
     disks.iter().try_for_each(|disk| check_granularity(&job.work, disk))?;
     let tasks = tasks(&job);
     check_memory(&job, &tasks)?;
+    check_rates(&tasks)?;
     let mut report = Report::default();
     let mut queues = QueueGuard::default();
     if job.own_kernel {
         for disk in &disks {
             if let Some(device) = disk.device {
-                queues.set(&disk.spec.id, device, &mut report.warnings);
+                queues.set(&disk.spec.id, device, &mut report.warnings)?;
             }
         }
     }
@@ -158,6 +159,21 @@ fn check_memory(job: &Job, tasks: &[Task]) -> Result<(), PrepareError> {
     Ok(())
 }
 
+/// A rate may be divided into parts that are too small to be timed.
+fn check_rates(tasks: &[Task]) -> Result<(), PrepareError> {
+    let lanes = tasks.iter().flat_map(|task| match task {
+        Task::Load { lanes, .. } => lanes.as_slice(),
+        Task::Bulk { .. } => &[],
+    });
+    match lanes.filter_map(|lane| lane.iops).find(|&iops| iops < MIN_IOPS) {
+        None => Ok(()),
+        Some(iops) => Err(PrepareError::Spec {
+            field: "rate.iops".to_owned(),
+            problem: format!("{iops:e} I/Os a second are left for a thread's part in a disk; the least is {MIN_IOPS}"),
+        }),
+    }
+}
+
 fn describe_disks(disks: &[Disk], tasks: &[Task], direct_wanted: bool, report: &mut Report) {
     for (index, disk) in disks.iter().enumerate() {
         let uses = |task: &&Task| match task {
@@ -215,7 +231,7 @@ impl Prepared {
         job: Job,
         disks: Vec<Disk>,
         tasks: Vec<Task>,
-        report: Report,
+        mut report: Report,
         queues: QueueGuard,
     ) -> Result<Self, PrepareError> {
         let disks = Arc::new(disks);
@@ -223,7 +239,12 @@ impl Prepared {
         let (ready_sender, ready) = channel();
         let (ends_sender, ends) = channel();
         let cpus = thread::allowed_cpus();
-        let pin = job.tuning.pin.unwrap_or(job.own_kernel) && tasks.len() <= cpus.len();
+        let wanted = job.tuning.pin.unwrap_or(job.own_kernel);
+        let pin = wanted && tasks.len() <= cpus.len();
+        if wanted && !pin {
+            let (threads, cpus) = (tasks.len(), cpus.len());
+            report.warnings.push(format!("engine threads are not pinned: {threads} threads have {cpus} CPUs"));
+        }
         let mut prepared = Self {
             report,
             shape: Shape::of(&job, &tasks),

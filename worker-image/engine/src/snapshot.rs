@@ -1,5 +1,7 @@
 //! Counters of devices and CPUs at one moment.
 
+use std::collections::HashMap;
+
 use crate::clock::now_ns;
 use crate::device;
 use crate::disk::Disk;
@@ -12,7 +14,8 @@ pub(crate) struct Snapshot {
     pub(crate) at_ns: u64,
     /// By disk; none for files.
     pub(crate) devices: Vec<Option<DeviceCounters>>,
-    pub(crate) io_wq_ns: u64,
+    /// By the thread that they work for.
+    pub(crate) io_wq_ns: HashMap<i32, u64>,
     /// Stolen ticks and all ticks; none outside a VM.
     pub(crate) steal: Option<(u64, u64)>,
 }
@@ -24,7 +27,7 @@ impl Snapshot {
             devices,
             // After the devices' readings: a thread that was preempted between the two must not seem earlier than it was.
             at_ns: now_ns(),
-            io_wq_ns: device::io_wq_cpu_ns().unwrap_or(0),
+            io_wq_ns: device::io_wq_ns(),
             steal: device::steal_ticks(),
         }
     }

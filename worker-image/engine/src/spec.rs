@@ -145,7 +145,8 @@ pub enum Pattern {
         /// Streams a disk.
         streams: u32,
     },
-    /// Each block of the range exactly once in a random order, then again in another order.
+    /// Each block of the range exactly once in a random order, then again in another order. Blocks do not overlap, also where
+    /// `align_bytes` is less than a block.
     Permutation,
     /// `io_percent` of the I/Os go to the first `space_percent` of the range, the others to the rest.
     HotSpot {

@@ -173,35 +173,70 @@ fn name(code: ErrorCode) -> String {
     }
 }
 
-/// Times without completion of a lane, ns of the monotonic clock.
+/// A time without completion, ns of the monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Quiet {
+    pub(crate) from_ns: u64,
+    /// I/O was in flight from here on, where this is later than the start.
+    pub(crate) busy_from_ns: u64,
+    pub(crate) to_ns: u64,
+}
+
+impl Quiet {
+    /// When it became a stall: quiet, and I/O in flight.
+    pub(crate) fn stall_from_ns(self) -> u64 {
+        self.from_ns.max(self.busy_from_ns)
+    }
+
+    pub(crate) fn stall_ns(self) -> u64 {
+        self.to_ns.saturating_sub(self.stall_from_ns())
+    }
+
+    /// The time in which both are quiet; I/O is in flight where one of them has some.
+    fn and(self, other: Self) -> Self {
+        Self {
+            from_ns: self.from_ns.max(other.from_ns),
+            busy_from_ns: self.stall_from_ns().min(other.stall_from_ns()),
+            to_ns: self.to_ns.min(other.to_ns),
+        }
+    }
+}
+
+/// Times without completion of a lane, ascending and without overlap.
 #[derive(Debug)]
-pub(crate) struct StallLog {
-    pub(crate) stalls: Vec<(u64, u64)>,
+pub(crate) struct QuietLog {
+    pub(crate) quiets: Vec<Quiet>,
     /// Beyond [`MAX_STALLS`].
     pub(crate) dropped: u64,
 }
 
-impl StallLog {
+impl QuietLog {
     pub(crate) fn new() -> Self {
-        Self { stalls: Vec::with_capacity(MAX_STALLS), dropped: 0 }
+        Self { quiets: Vec::with_capacity(MAX_STALLS), dropped: 0 }
     }
 
-    pub(crate) fn note(&mut self, from_ns: u64, to_ns: u64) {
-        if self.stalls.len() < MAX_STALLS {
-            self.stalls.push((from_ns, to_ns));
+    pub(crate) fn has_room(&self) -> bool {
+        self.quiets.len() < MAX_STALLS
+    }
+
+    pub(crate) fn note(&mut self, quiet: Quiet) {
+        if self.has_room() {
+            self.quiets.push(quiet);
         } else {
             self.dropped += 1;
         }
     }
 }
 
-/// The times in which all lanes of a disk stalled; each list is ascending and without overlap.
-pub(crate) fn common_stalls(lanes: &[&[(u64, u64)]]) -> Vec<(u64, u64)> {
+/// Start and end of the times, longer than `threshold_ns`, in which no lane of a disk had a completion and one had I/O in flight.
+pub(crate) fn common_stalls(lanes: &[&[Quiet]], threshold_ns: u64) -> Vec<(u64, u64)> {
     let Some((first, rest)) = lanes.split_first() else { return Vec::new() };
-    rest.iter().fold(first.to_vec(), |common, lane| {
-        let pairs = common.iter().flat_map(|&(a, b)| lane.iter().map(move |&(c, d)| (a.max(c), b.min(d))));
-        pairs.filter(|(from, to)| from < to).collect()
-    })
+    let common = rest.iter().fold(first.to_vec(), |common, lane| {
+        let pairs = common.iter().flat_map(|&one| lane.iter().map(move |&other| one.and(other)));
+        pairs.filter(|quiet| quiet.to_ns.saturating_sub(quiet.from_ns) > threshold_ns).collect()
+    });
+    let stalls = common.into_iter().filter(|quiet| quiet.stall_ns() > threshold_ns);
+    stalls.map(|quiet| (quiet.stall_from_ns(), quiet.to_ns)).collect()
 }
 
 #[cfg(test)]
@@ -232,11 +267,34 @@ mod tests {
         assert_eq!(errors.last().map(|error| (error.kind.as_str(), error.count)), Some(("other", 4)));
     }
 
+    /// A time without completion with I/O in flight from `busy` on.
+    fn quiet(from_ns: u64, busy_from_ns: u64, to_ns: u64) -> Quiet {
+        Quiet { from_ns, busy_from_ns, to_ns }
+    }
+
     #[test]
     fn a_disk_stalls_while_all_its_lanes_do() {
-        let lanes: [&[(u64, u64)]; 2] = [&[(0, 10), (20, 30)], &[(5, 25)]];
-        assert_eq!(common_stalls(&lanes), [(5, 10), (20, 25)]);
-        assert_eq!(common_stalls(&lanes[..1]), [(0, 10), (20, 30)]);
-        assert_eq!(common_stalls(&[]), []);
+        let lanes: [&[Quiet]; 2] = [&[quiet(0, 0, 10), quiet(20, 20, 30)], &[quiet(5, 0, 25)]];
+        assert_eq!(common_stalls(&lanes, 4), [(5, 10), (20, 25)]);
+        assert_eq!(common_stalls(&lanes[..1], 4), [(0, 10), (20, 30)]);
+        assert_eq!(common_stalls(&[], 4), []);
+    }
+
+    #[test]
+    fn what_all_lanes_share_is_a_stall_only_beyond_the_threshold() {
+        let lanes: [&[Quiet]; 2] = [&[quiet(0, 0, 10), quiet(20, 20, 30)], &[quiet(5, 0, 26)]];
+        assert_eq!(common_stalls(&lanes, 5), [(20, 26)]);
+    }
+
+    #[test]
+    fn a_lane_without_io_does_not_end_the_stall_of_another() {
+        let idle = quiet(0, 100, 100);
+        assert_eq!(common_stalls(&[&[quiet(10, 10, 60)], &[idle]], 5), [(10, 60)]);
+        assert_eq!(common_stalls(&[&[quiet(10, 30, 60)], &[idle]], 5), [(30, 60)], "before, no lane had I/O");
+        assert_eq!(common_stalls(&[&[idle], &[idle]], 5), []);
+        assert_eq!(
+            common_stalls(&[&[quiet(10, 10, 60)], &[quiet(0, 20, 40), quiet(40, 90, 90)]], 5),
+            [(10, 40), (40, 60)]
+        );
     }
 }

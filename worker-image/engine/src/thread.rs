@@ -18,7 +18,7 @@ use crate::load::{LaneSpec, LoadThread, Needs, Seconds};
 use crate::outcome::{Pacing, TracedIo};
 use crate::ring::{Grants, Ring, RingSpec};
 use crate::spec::{LoadSpec, Tuning};
-use crate::tally::{ErrorLog, StallLog};
+use crate::tally::{ErrorLog, QuietLog};
 
 /// What a thread is to do.
 #[derive(Debug, Clone)]
@@ -199,6 +199,8 @@ pub(crate) struct ThreadEnd {
     pub(crate) last_completion_ns: Option<u64>,
     /// Share of one CPU, over the window or the whole of a fill or read-back.
     pub(crate) cpu: f64,
+    /// This thread's id, and the CPU time of its io-wq workers at the end of that time, ns.
+    pub(crate) io_wq_ns: (i32, u64),
     pub(crate) lanes: Vec<LaneEnd>,
     /// I/Os that never came back, and what was done about their memory.
     pub(crate) leftover: Option<String>,
@@ -216,7 +218,9 @@ pub(crate) struct LaneEnd {
     pub(crate) oldest_unfinished_ns: u64,
     pub(crate) pacing: Option<Pacing>,
     pub(crate) errors: ErrorLog,
-    pub(crate) stalls: StallLog,
+    pub(crate) quiets: QuietLog,
+    /// Open loop: I/Os of the window that were late although there was a free slot.
+    pub(crate) late_though_free: u64,
     /// Fills and read-backs.
     pub(crate) bulk: Option<BulkEnd>,
 }
@@ -241,7 +245,8 @@ impl Default for LaneEnd {
             oldest_unfinished_ns: 0,
             pacing: None,
             errors: ErrorLog::new(),
-            stalls: StallLog::new(),
+            quiets: QuietLog::new(),
+            late_though_free: 0,
             bulk: None,
         }
     }

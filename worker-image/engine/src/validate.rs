@@ -4,7 +4,7 @@ use crate::disk::{Disk, same_path_twice};
 use crate::error::PrepareError;
 use crate::limits::{
     MAX_BLOCK_BYTES, MAX_DISKS, MAX_IOPS, MAX_OUTSTANDING, MAX_RATIO, MAX_REISSUE_BATCH, MAX_SECONDS, MAX_STREAMS,
-    MAX_THREADS, MIN_BLOCK_BYTES,
+    MAX_THREADS, MAX_TRACED_IOS, MIN_BLOCK_BYTES, MIN_IOPS,
 };
 use crate::offsets::Positions;
 use crate::spec::{DiskSpec, Job, LoadSpec, Pattern, Rate, Work, Workload};
@@ -28,6 +28,7 @@ pub(crate) fn check_job(job: &Job) -> Check {
     within("disks", job.disks.len(), 1, MAX_DISKS)?;
     within("tuning.reissue_batch", job.tuning.reissue_batch, 1, MAX_REISSUE_BATCH)?;
     within("tuning.first_rung", job.tuning.first_rung, 0, crate::ring::RUNGS - 1)?;
+    within("tuning.trace_ios", job.tuning.trace_ios, 0, MAX_TRACED_IOS)?;
     if let Some(path) = same_path_twice(&job.disks) {
         return refuse("disks", format!("{} is there twice", path.display()));
     }
@@ -96,7 +97,7 @@ fn check_load(load: &LoadSpec, disks: &[DiskSpec]) -> Check {
         check_block("align_bytes", align)?;
     }
     if let Some(Rate { iops, .. }) = workload.rate {
-        within("rate.iops", iops, f64::MIN_POSITIVE, MAX_IOPS)?;
+        within("rate.iops", iops, MIN_IOPS, MAX_IOPS)?;
     }
     check_pattern(&workload.pattern)?;
     disks.iter().try_for_each(|disk| check_positions(workload, disk))

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use load_engine::{DiskKind, Pattern, PrepareError, Workload, prepare, probe_disk};
+use load_engine::{DiskKind, Pattern, PrepareError, Rate, Workload, prepare, probe_disk};
 use support::loop_device::{LoopDevice, Mounted, command};
 use support::{disk, fill_job, load_job, run, run_whole, run_with, verify_job};
 
@@ -244,6 +244,102 @@ fn a_device_that_never_answers_does_not_keep_the_job_that_would_put_its_settings
         assert!(std::time::Instant::now() < deadline, "the scheduler is put back once the device answers");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+#[test]
+fn a_device_that_holds_an_io_does_not_keep_the_preparation_that_would_change_its_settings() {
+    let Some(below) = Mounted::new(48 * MIB) else { return };
+    let backing = tempfile::NamedTempFile::new_in(below.directory.path()).unwrap();
+    let Some(device) = LoopDevice::over(backing, 16 * MIB) else { return };
+    let scheduler = device.sysfs("queue/scheduler");
+    if fs::write(&scheduler, "mq-deadline").is_err() {
+        println!("skipped: no scheduler but none in this kernel");
+        return;
+    }
+    let before = fs::read_to_string(&scheduler).unwrap();
+    let mut job = load_job(vec![device.spec("disk")], Workload::default(), 0, 1);
+    (job.own_kernel, job.tuning.pin) = (true, Some(false));
+    let mount = below.directory.path().to_str().unwrap().to_owned();
+    command("fsfreeze", &["--freeze", &mount]).unwrap();
+    let of = format!("of={}", device.path.display());
+    let mut stuck = std::process::Command::new("dd")
+        .args(["if=/dev/zero", &of, "bs=4096", "count=1", "oflag=direct", "status=none"])
+        .spawn()
+        .unwrap();
+    // A kernel that holds the preparation until then would hold it for ever; this thaws in the end, so that the test can fail.
+    let (ended, over) = std::sync::mpsc::channel::<()>();
+    let thaw = std::thread::spawn(move || {
+        let in_time = over.recv_timeout(Duration::from_secs(40)) != Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+        command("fsfreeze", &["--unfreeze", &mount]).unwrap();
+        in_time
+    });
+    let holds_io = wait_until(|| {
+        let inflight = fs::read_to_string(device.sysfs("inflight")).unwrap();
+        inflight.split_whitespace().any(|count| count != "0")
+    });
+    let prepared = prepare(job).map(drop);
+    drop(ended);
+    assert!(thaw.join().unwrap(), "the preparation went on until the device answered");
+    stuck.wait().unwrap();
+    assert!(holds_io, "dd's write is in flight");
+    let error = prepared.unwrap_err();
+    assert_eq!(error.disk(), Some("disk"));
+    assert!(error.to_string().contains("could not be set within"), "{error}");
+    // The thread that was left behind sets it and finds nobody; then it is as before.
+    let threads_gone =
+        || !thread_names().any(|name| name.starts_with("load-queue") || name.starts_with("load-restore"));
+    assert!(wait_until(threads_gone));
+    assert_eq!(fs::read_to_string(&scheduler).unwrap(), before);
+}
+
+fn thread_names() -> impl Iterator<Item = String> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
+    tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok())
+}
+
+/// Whether a condition comes true within some seconds.
+fn wait_until(condition: impl Fn() -> bool) -> bool {
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        if std::time::Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+#[test]
+fn the_device_is_read_at_the_start_of_a_window_that_starts_at_once() {
+    let Some(device) = LoopDevice::new(8 * MIB) else { return };
+    run_whole(fill_job(vec![device.spec("disk")]));
+    // 20 ms would be 40 reads.
+    let rate = Some(Rate { iops: 2000.0, per_disk: true, poisson: false });
+    let job = load_job(vec![device.spec("disk")], Workload { rate, outstanding: 8, ..Workload::default() }, 0, 1);
+    let mut found = Vec::new();
+    // Another process may take the CPU at the wrong moment; a few windows are enough to find one without.
+    let exact = (0..5).any(|_| {
+        let (sender, _receiver) = std::sync::mpsc::channel();
+        let outcome = prepare(job.clone()).unwrap().start(std::time::Instant::now(), sender).join();
+        let (ours, device) = (outcome.disks[0].ops.read.count, outcome.disks[0].device.unwrap().reads);
+        found.push((ours, device));
+        ours.abs_diff(device) < 10
+    });
+    assert!(exact, "I/Os and the device's: {found:?}");
+}
+
+#[test]
+fn the_reported_settings_are_the_kernels() {
+    let Some(device) = LoopDevice::new(8 * MIB) else { return };
+    let report = prepare(load_job(vec![device.spec("disk")], Workload::default(), 0, 1)).unwrap().report().clone();
+    let number = |file: &str| fs::read_to_string(device.sysfs(file)).unwrap().trim().parse::<u32>().ok();
+    let settings = &report.disks[0];
+    assert_eq!(settings.nr_requests, number("queue/nr_requests"));
+    assert_eq!(settings.max_sectors_kb, number("queue/max_sectors_kb"));
+    assert_eq!(settings.nomerges, number("queue/nomerges"));
+    assert!(settings.nr_requests.is_some() && settings.max_sectors_kb.is_some(), "{settings:?}");
+    let clock = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap();
+    assert_eq!(report.clock_source, clock.trim());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use load_engine::{FillSpec, OnError, Pattern, Phase, Rate, Work, Workload};
+use load_engine::{Event, FillSpec, OnError, Pattern, Phase, Rate, Work, Workload, prepare};
 use support::fuse::{Answer, Call, FuseDisk};
 use support::{fill_job, job, load_job, run, run_whole, run_with};
 
@@ -32,6 +32,75 @@ fn a_fill_reaches_every_byte_once_in_order_and_then_flushes() {
     }
     assert_eq!(next, disk.size_bytes);
     assert_eq!(calls.last(), Some(&Call::Flush));
+}
+
+#[test]
+fn a_fill_with_several_in_flight_reaches_every_byte_once() {
+    let Some(disk) = FuseDisk::mount(3 * MIB + 4096 * 3, calm) else { return };
+    let fill = FillSpec { block_bytes: 65_536, outstanding: 8, zero: false };
+    run_whole(job(vec![disk.spec("disk")], Work::Fill(fill)));
+    let calls = disk.take_calls();
+    let writes = calls.iter().map(|call| match *call {
+        Call::Write { offset, length } => (offset, u64::from(length)),
+        Call::Flush | Call::Read { .. } => (disk.size_bytes, 0),
+    });
+    let mut writes: Vec<(u64, u64)> = writes.collect();
+    writes.sort_unstable();
+    let end = writes.iter().fold(0, |next, &(offset, length)| {
+        assert_eq!(offset, next);
+        offset + length
+    });
+    assert_eq!(end, disk.size_bytes);
+    assert_eq!(calls.iter().filter(|call| **call == Call::Flush).count(), 1);
+    assert_eq!(calls.last(), Some(&Call::Flush), "the flush comes after all writes");
+}
+
+#[test]
+fn a_job_stopped_before_its_start_does_no_io() {
+    let Some(disk) = FuseDisk::mount(MIB, calm) else { return };
+    let workload = Workload { outstanding: 4, read_percent: 0, ..Workload::default() };
+    let prepared = prepare(load_job(vec![disk.spec("disk")], workload, 0, 1)).unwrap();
+    let running = prepared.start(Instant::now() + Duration::from_secs(5), std::sync::mpsc::channel().0);
+    running.stop();
+    let outcome = running.join();
+    assert_eq!(outcome.reason.as_deref(), Some("stopped before its end"));
+    assert_eq!((disk.take_calls(), outcome.first_io), (vec![], None));
+}
+
+#[test]
+fn a_job_that_starts_after_its_end_does_no_io_and_is_not_complete() {
+    let Some(disk) = FuseDisk::mount(MIB, calm) else { return };
+    for rate in [None, Some(Rate { iops: 50.0, per_disk: true, poisson: false })] {
+        let workload = Workload { outstanding: 4, read_percent: 0, rate: rate.clone(), ..Workload::default() };
+        let mut job = load_job(vec![disk.spec("disk")], workload, 1, 1);
+        job.threads = 2;
+        let (sender, seconds) = std::sync::mpsc::channel();
+        let at = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+        let outcome = prepare(job).unwrap().start(at, sender).join();
+        assert!(!outcome.complete);
+        assert!(outcome.reason.is_some_and(|reason| reason.contains("started late")));
+        assert_eq!((disk.take_calls(), outcome.first_io), (vec![], None), "rate {rate:?}");
+        let whole = |event| matches!(event, Event::Second(second) if second.whole);
+        assert!(!seconds.iter().any(whole), "no second was loaded");
+        let pacing = outcome.disks[0].pacing.map(|pacing| (pacing.intended, pacing.missed));
+        assert_eq!(pacing, rate.map(|_| (50, 50)));
+    }
+}
+
+#[test]
+fn an_open_loop_that_is_late_with_room_in_flight_is_the_generators_fault() {
+    // This disk keeps the submitting call, so that the thread comes too late to its next starts.
+    let slow = |_: usize, _: Call| Answer::NotBefore(Instant::now() + Duration::from_millis(15));
+    let Some(disk) = FuseDisk::mount(MIB, slow) else { return };
+    let judged = |outstanding| {
+        let rate = Some(Rate { iops: 100.0, per_disk: true, poisson: false });
+        let workload = Workload { rate, outstanding, ..Workload::default() };
+        let outcome = run_whole(load_job(vec![disk.spec("disk")], workload, 0, 1)).outcome;
+        outcome.warnings.iter().any(|warning| warning.contains("the generator limits the result"))
+    };
+    assert!(judged(256));
+    // Another process may take the CPU for a moment; a few windows are enough to find one without.
+    assert!((0..5).any(|_| !judged(1)), "the disk had as many in flight as it may");
 }
 
 #[test]
@@ -108,7 +177,9 @@ fn an_error_stops_the_job_and_names_disk_offset_and_kernel() {
         return;
     };
     let ran = run(load_job(vec![disk.spec("disk-7")], Workload::default(), 0, 5));
-    let Call::Read { offset, .. } = disk.take_calls()[50] else { panic!("not a read") };
+    let calls = disk.take_calls();
+    let Call::Read { offset, .. } = calls[50] else { panic!("not a read") };
+    assert_eq!(calls.len(), 51, "nothing is issued after the error");
     let reason = ran.outcome.reason.unwrap();
     assert!(reason.starts_with("disk disk-7: read of 4096 bytes at offset"), "{reason}");
     assert!(reason.contains(&offset.to_string()) && reason.contains("Input/output error"), "{reason}");

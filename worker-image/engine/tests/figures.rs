@@ -228,3 +228,60 @@ fn rates_up_to_100000_iops_are_kept_to_a_percent() {
         assert!(kept, "{found:?} I/Os a second, asked {iops}");
     }
 }
+
+#[test]
+fn a_mix_holds_to_a_tenth_of_a_percent_with_a_disk_on_two_threads() {
+    let disk = TestDisk::new(MIB);
+    let workload = Workload { read_percent: 70, outstanding: 32, ..Workload::default() };
+    let mut job = load_job(vec![disk.spec("disk")], workload, 0, 2);
+    (job.threads, job.tuning.nop) = (2, true);
+    let ops = run_whole(job).outcome.disks.remove(0).ops;
+    let all = ops.read.count + ops.write.count;
+    assert!(all > 700_000, "only {all} I/Os: the decks under way at the end would show");
+    assert!((ops.read.count * 1000).abs_diff(all * 700) <= all, "{} reads of {all}", ops.read.count);
+}
+
+#[test]
+fn an_open_loop_in_time_is_not_judged_by_its_polling() {
+    let disk = TestDisk::new(MIB);
+    let rate = Some(Rate { iops: 50_000.0, per_disk: true, poisson: false });
+    let mut job = load_job(vec![disk.spec("disk")], Workload { rate, outstanding: 64, ..Workload::default() }, 0, 1);
+    job.tuning.nop = true;
+    // Another process may take the CPU, so that the load is late indeed or the thread not busy: those windows show nothing.
+    let mut shown = 0;
+    for _ in 0..4 {
+        let outcome = run_whole(job.clone()).outcome;
+        let pacing = outcome.disks[0].pacing.unwrap();
+        if outcome.thread_cpu[0] > 0.9 && (pacing.late + pacing.missed) * 100 <= pacing.intended {
+            shown += 1;
+            assert!(!outcome.warnings.iter().any(|one| one.contains("the generator limits")), "{:?}", outcome.warnings);
+        }
+    }
+    println!("{shown} windows were polled through and in time");
+}
+
+#[test]
+fn cpu_time_of_kernel_workers_is_counted_at_the_end_of_each_job() {
+    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
+        println!("skipped: no /dev/shm");
+        return;
+    };
+    let job_on = |number: u32| {
+        let path = directory.path().join(number.to_string());
+        std::fs::File::create(&path).unwrap().set_len(MIB).unwrap();
+        let spec = support::disk("disk", &path, MIB);
+        run_whole(fill_job(vec![spec.clone()]));
+        let rate = Some(Rate { iops: 1000.0, per_disk: true, poisson: false });
+        load_job(vec![spec], Workload { rate, outstanding: 4, ..Workload::default() }, 0, 1)
+    };
+    let running: Vec<_> = (0..8)
+        .map(|number| job_on(number))
+        .map(|job| std::thread::spawn(move || run_whole(job).outcome.io_wq_cpu))
+        .collect();
+    let used: Vec<f64> = running.into_iter().map(|job| job.join().unwrap()).collect();
+    if used.iter().all(|&cpu| cpu == 0.0) {
+        println!("skipped: this kernel reads from /dev/shm inline");
+        return;
+    }
+    assert!(used.iter().all(|&cpu| cpu > 0.0), "{used:?}");
+}

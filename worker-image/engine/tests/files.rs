@@ -158,9 +158,13 @@ fn refused(change: impl FnOnce(&mut DiskSpec, &mut Workload, &mut Job)) -> Prepa
     error
 }
 
+fn rate(iops: f64) -> Rate {
+    Rate { iops, per_disk: true, poisson: false }
+}
+
 #[test]
 fn bad_jobs_are_refused_with_field_value_and_what_is_allowed() {
-    let cases: [(&str, PrepareError); 12] = [
+    let cases: [(&str, PrepareError); 15] = [
         ("threads: 0 is not in 1 to 256", refused(|_, _, job| job.threads = 0)),
         ("block_bytes: 1000 is not a multiple of 512", refused(|_, workload, _| workload.block_bytes = 1000)),
         ("read_percent: 101 is not in 0 to 100", refused(|_, workload, _| workload.read_percent = 101)),
@@ -180,12 +184,15 @@ fn bad_jobs_are_refused_with_field_value_and_what_is_allowed() {
             "256 blocks fit into the range; the pattern needs 300",
             refused(|_, workload, _| workload.pattern = Pattern::Sequential { streams: 300 }),
         ),
+        ("rate.iops: 0 is not in", refused(|_, workload, _| workload.rate = Some(rate(0.0)))),
+        ("rate.iops: 0.00", refused(|_, workload, _| workload.rate = Some(rate(1e-305)))),
         (
-            "rate.iops: 0 is not in",
-            refused(|_, workload, _| {
-                workload.rate = Some(Rate { iops: 0.0, per_disk: true, poisson: false });
+            "rate.iops: 7.5e-7 I/Os a second are left for a thread's part in a disk",
+            refused(|_, workload, job| {
+                (workload.rate, workload.outstanding, job.threads) = (Some(rate(1.5e-6)), 2, 2);
             }),
         ),
+        ("tuning.trace_ios: 4000001 is not in", refused(|_, _, job| job.tuning.trace_ios = 4_000_001)),
         ("No such file or directory", refused(|disk, _, _| disk.path = "/nowhere/disk".into())),
     ];
     for (expected, error) in cases {
@@ -216,4 +223,33 @@ fn a_disk_opened_buffered_on_purpose_is_reported_so() {
     let report = prepare(job).unwrap().report().clone();
     assert!(!report.disks[0].direct);
     assert!(report.warnings.is_empty(), "what was asked for is no warning: {:?}", report.warnings);
+}
+
+/// CPUs that each engine thread of this process may use, as the kernel lists them.
+fn cpus_of_engine_threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
+    let status = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+    let engine = status.filter(|status| status.starts_with("Name:\tload-0\n"));
+    let list =
+        |status: String| status.lines().find_map(|line| Some(line.strip_prefix("Cpus_allowed_list:\t")?.to_owned()));
+    engine.filter_map(list).collect()
+}
+
+#[test]
+fn a_pinned_thread_has_one_cpu_and_too_many_threads_are_warned_of() {
+    let cpus = rustix::thread::sched_getaffinity(None).unwrap().count();
+    let disk = TestDisk::new(MIB);
+    let job = |threads| {
+        let outstanding = threads;
+        let mut job = load_job(vec![disk.spec("disk")], Workload { outstanding, ..Workload::default() }, 0, 1);
+        (job.threads, job.tuning.pin) = (threads, Some(true));
+        job
+    };
+    let unpinned = |warnings: &[String]| warnings.iter().any(|warning| warning.contains("not pinned"));
+    let prepared = prepare(job(1)).unwrap();
+    assert!(!unpinned(&prepared.report().warnings), "{:?}", prepared.report().warnings);
+    let lists = cpus_of_engine_threads();
+    assert!(lists.iter().any(|list| list.parse::<usize>().is_ok()), "{lists:?}");
+    let prepared = prepare(job(cpus + 1)).unwrap();
+    assert!(unpinned(&prepared.report().warnings), "{:?}", prepared.report().warnings);
 }

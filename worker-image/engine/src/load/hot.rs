@@ -2,19 +2,25 @@
 
 use std::io;
 
-use super::{LoadThread, Slot, UNSTAMPED, WriteBuffers};
+use super::{Lane, LoadThread, Slot, UNSTAMPED, WriteBuffers};
 use crate::clock::now_ns;
 use crate::limits::{LATE_NS, SPIN_NS, WAIT_LIMIT};
 use crate::offsets::Op;
-use crate::outcome::{Pacing, TracedIo};
+use crate::outcome::TracedIo;
 use crate::ring::{Completion, Request, Ring, Transfer};
 use crate::spec::OnError;
-use crate::tally::ErrorCode;
+use crate::tally::{ErrorCode, Quiet};
 
 impl LoadThread {
     /// The loop. Gives the time at which the job ended for this thread: the end of the window, or earlier.
     pub(super) fn pump(&mut self) -> io::Result<u64> {
         let mut now = now_ns();
+        if now >= self.time.window.to {
+            return Ok(self.time.window.to);
+        }
+        if self.control.stopped() {
+            return Ok(now);
+        }
         if !self.open_loop {
             self.prime(now);
         }
@@ -41,6 +47,9 @@ impl LoadThread {
                     }
                 }
                 self.complete(completion, now);
+            }
+            if self.control.stopped() {
+                return Ok(now);
             }
             if self.open_loop {
                 self.issue_due(now);
@@ -93,7 +102,7 @@ impl LoadThread {
     fn issue(&mut self, slot: usize, intended_ns: u64, now: u64) {
         let lane = &mut self.lanes[self.slots[slot].lane as usize];
         if lane.in_flight == 0 {
-            lane.last_progress_ns = now;
+            lane.busy_from_ns = now;
         }
         lane.in_flight += 1;
         #[expect(clippy::cast_possible_truncation, reason = "disks and slots are below their limits")]
@@ -137,9 +146,8 @@ impl LoadThread {
             let slot = &mut self.slots[slot as usize];
             slot.issued_ns = now;
             if self.open_loop {
-                let lag = now.saturating_sub(slot.intended_ns);
                 if !slot.flush && self.time.window.contains(slot.intended_ns) {
-                    note_lag(&mut self.lanes[slot.lane as usize].pacing, lag);
+                    note_lag(&mut self.lanes[slot.lane as usize], slot.intended_ns, now);
                 }
             } else {
                 slot.intended_ns = now;
@@ -160,10 +168,10 @@ impl LoadThread {
         let lane_index = slot.lane as usize;
         let lane = &mut self.lanes[lane_index];
         lane.in_flight -= 1;
-        if now.saturating_sub(lane.last_progress_ns) > self.stall_threshold_ns {
-            lane.stalls.note(lane.last_progress_ns, now);
+        if now.saturating_sub(lane.quiet_from_ns) > self.stall_threshold_ns {
+            lane.note_quiet(now, self.stall_threshold_ns);
         }
-        lane.last_progress_ns = now;
+        lane.quiet_from_ns = now;
         self.last_completion_ns = now;
         if !slot.flush && slot.op == Op::Write && !self.tuning.nop {
             self.write_buffers.free.push_back((slot.buffer, true));
@@ -187,10 +195,14 @@ impl LoadThread {
         } else {
             self.failed(index, completion.result);
         }
-        if self.open_loop {
-            self.lanes[lane_index].free.push(completion.slot);
-        } else {
+        if self.refill {
             self.issue(index, UNSTAMPED, now);
+        } else {
+            let lane = &mut self.lanes[lane_index];
+            if lane.free.is_empty() {
+                lane.free_since_ns = now;
+            }
+            lane.free.push(completion.slot);
         }
     }
 
@@ -209,6 +221,9 @@ impl LoadThread {
             OnError::Continue => false,
             OnError::StopAfter { errors: limit } => errors >= limit,
         };
+        if stop {
+            self.refill = false;
+        }
         if stop && !self.control.stopped() {
             let action = if slot.flush {
                 "flush"
@@ -219,6 +234,17 @@ impl LoadThread {
             };
             let what = crate::thread::describe(action, self.block_bytes, slot.offset, result);
             self.control.fail(Some(lane.disk), format!("disk {}: {what}", lane.disk_id));
+        }
+    }
+}
+
+impl Lane {
+    /// Notes a time without completion that is over. One that is no stall counts only for a disk with other lanes, which may stall in it.
+    #[cold]
+    pub(super) fn note_quiet(&mut self, to_ns: u64, threshold_ns: u64) {
+        let quiet = Quiet { from_ns: self.quiet_from_ns, busy_from_ns: self.busy_from_ns, to_ns };
+        if quiet.stall_ns() > threshold_ns || (self.shared && self.quiets.has_room()) {
+            self.quiets.note(quiet);
         }
     }
 }
@@ -252,7 +278,11 @@ fn trace_of(slot: &Slot, disk: usize, now: u64, start: u64) -> TracedIo {
 }
 
 #[inline]
-fn note_lag(pacing: &mut Pacing, lag_ns: u64) {
+fn note_lag(lane: &mut Lane, intended_ns: u64, now: u64) {
+    let lag_ns = now.saturating_sub(intended_ns);
+    let own_lag_ns = now.saturating_sub(intended_ns.max(lane.free_since_ns));
+    lane.late_though_free += u64::from(own_lag_ns > LATE_NS);
+    let pacing = &mut lane.pacing;
     pacing.intended += 1;
     pacing.late += u64::from(lag_ns > LATE_NS);
     pacing.largest_lag_ns = pacing.largest_lag_ns.max(lag_ns);

@@ -2,8 +2,9 @@
 
 use super::{LoadThread, SECOND_NS};
 use crate::clock::{now_ns, thread_cpu_ns};
+use crate::device::own_io_wq_ns;
 use crate::limits::{LATE_START, MAX_PENDING_SECONDS};
-use crate::tally::{ErrorLog, SecondTally, StallLog};
+use crate::tally::{ErrorLog, QuietLog, SecondTally};
 use crate::thread::{LaneEnd, ThreadEnd, drain, share};
 
 impl LoadThread {
@@ -18,7 +19,7 @@ impl LoadThread {
         self.time.boundary += u64::from(self.tally.second) * SECOND_NS;
         self.tally.whole = u128::from(late_ns % SECOND_NS) <= LATE_START.as_nanos();
         for lane in &mut self.lanes {
-            lane.last_progress_ns = now;
+            lane.quiet_from_ns = now;
             if let Some(pacer) = &mut lane.pacer {
                 pacer.start_at(start_ns);
             }
@@ -64,6 +65,7 @@ impl LoadThread {
         if let Some(before) = self.time.cpu_at_window {
             self.time.cpu_in_window = thread_cpu_ns() - before;
         }
+        let io_wq_ns = own_io_wq_ns();
         if end_ns < window.to {
             self.tally.whole = false;
             let over = self.tally.second + 1;
@@ -76,8 +78,11 @@ impl LoadThread {
                 .iter()
                 .filter(|slot| slot.lane == number && slot.busy && !slot.flush && slot.issued_ns < end_ns);
             let oldest = mine.clone().map(|slot| end_ns - slot.issued_ns).max().unwrap_or(0);
-            if lane.in_flight > 0 && end_ns.saturating_sub(lane.last_progress_ns) > self.stall_threshold_ns {
-                lane.stalls.note(lane.last_progress_ns, end_ns);
+            if lane.in_flight == 0 {
+                lane.busy_from_ns = end_ns;
+            }
+            if end_ns.saturating_sub(lane.quiet_from_ns) > self.stall_threshold_ns {
+                lane.note_quiet(end_ns, self.stall_threshold_ns);
             }
             if let Some(pacer) = &mut lane.pacer {
                 pacer.miss_until(window.from, end_ns.min(window.to), &mut lane.pacing);
@@ -88,7 +93,8 @@ impl LoadThread {
                 oldest_unfinished_ns: oldest,
                 pacing: lane.pacer.is_some().then_some(lane.pacing),
                 errors: std::mem::replace(&mut lane.errors, ErrorLog::new()),
-                stalls: std::mem::replace(&mut lane.stalls, StallLog::new()),
+                quiets: std::mem::replace(&mut lane.quiets, QuietLog::new()),
+                late_though_free: lane.late_though_free,
                 ..LaneEnd::default()
             });
         }
@@ -98,6 +104,7 @@ impl LoadThread {
             first_io_ns: self.first_io_ns,
             last_completion_ns: drained.last_ns.or(Some(self.last_completion_ns).filter(|&ns| ns > 0)),
             cpu: share(self.time.cpu_in_window, measured),
+            io_wq_ns,
             lanes,
             leftover: drained.leftover,
             kernel_keeps: drained.kernel_keeps,
