@@ -274,10 +274,8 @@ fn cpu_time_of_kernel_workers_is_counted_at_the_end_of_each_job() {
         let rate = Some(Rate { iops: 1000.0, per_disk: true, poisson: false });
         load_job(vec![spec], Workload { rate, outstanding: 4, ..Workload::default() }, 0, 1)
     };
-    let running: Vec<_> = (0..8)
-        .map(|number| job_on(number))
-        .map(|job| std::thread::spawn(move || run_whole(job).outcome.io_wq_cpu))
-        .collect();
+    let running: Vec<_> =
+        (0..8).map(job_on).map(|job| std::thread::spawn(move || run_whole(job).outcome.io_wq_cpu)).collect();
     let used: Vec<f64> = running.into_iter().map(|job| job.join().unwrap()).collect();
     if used.iter().all(|&cpu| cpu == 0.0) {
         println!("skipped: this kernel reads from /dev/shm inline");
