@@ -38,7 +38,9 @@ async fn look(data_dir: &Path, args: &CheckArgs, answer: &mut Value) -> anyhow::
     };
     let schedule = plan::schedule(&file.plan, FillRate::assumed());
     *answer = json!({ "valid": true, "plan": file.plan, "schedule": schedule });
-    let findings = findings(data_dir, &file.plan, Timing::default()).await?;
+    let mut findings = findings(data_dir, &file.plan, Timing::default()).await?;
+    // Reads the image whole, which is too much for each look of a page.
+    findings.splice(0..0, place::unfit_image(data_dir, &file.plan));
     answer["findings"] = json!(findings);
     let blocked = findings.iter().any(|finding| finding.severity == Severity::Blocker);
     let mut text =
@@ -60,8 +62,7 @@ async fn look(data_dir: &Path, args: &CheckArgs, answer: &mut Value) -> anyhow::
 /// What the place of the workers says to the plan; nothing is changed. A cluster is waited for as `timing` says.
 pub(crate) async fn findings(data_dir: &Path, plan: &TestPlan, timing: Timing) -> anyhow::Result<Vec<Finding>> {
     let mut findings = place::of_plan(data_dir, plan, timing)?.preflight(&deployment(plan)).await?;
-    let own = place::own_findings(data_dir, plan).into_iter().chain(place::unfit_image(data_dir, plan));
-    findings.splice(0..0, own);
+    findings.splice(0..0, place::own_findings(data_dir, plan));
     Ok(findings)
 }
 
