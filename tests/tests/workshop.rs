@@ -57,7 +57,8 @@ async fn set_up(admin: &Browser, server: &browser::Server) {
 async fn write_a_plan(admin: &Browser) {
     admin.go("/new").await;
     admin.write("#yaml", &PLAN.replace("count: 2", "count: zwei")).await;
-    until("the problem is told", || async { admin.text("[data-verdict] .problems").await.contains("workers.count") }).await;
+    until("the problem is told", || async { admin.text("[data-verdict] .problems").await.contains("workers.count") })
+        .await;
     assert_eq!(admin.text(".editor .lines .bad").await, "4", "the line is marked");
     assert_eq!(admin.attribute("[data-field='workers.count']", "aria-invalid").await.as_deref(), Some("true"));
     assert_eq!(admin.property("[data-start]", "disabled").await, json!(true));

@@ -220,8 +220,11 @@ impl Browser {
 
     /// Types into a field and leaves it.
     pub(crate) async fn change(&self, css: &str, value: &str) {
-        self.fill(css, value).await;
-        self.driver.find(By::Css(css)).await.unwrap().send_keys(Key::Tab).await.unwrap();
+        let element = self.driver.find(By::Css(css)).await.unwrap();
+        // Written over, not cleared first: WebDriver's clearing is a change of its own.
+        element.send_keys(Key::Control + "a").await.unwrap();
+        element.send_keys(value).await.unwrap();
+        element.send_keys(Key::Tab).await.unwrap();
     }
 
     /// Puts a text into the editor at once, as a paste does.

@@ -281,7 +281,8 @@ async fn a_run_keeps_it(test: &Test, plan: &str) {
 async fn start_from_the_page(admin: &Browser, plan: &str) {
     admin.go("/new").await;
     admin.write("#yaml", &format!("{plan}canary: false\n")).await;
-    until("the text is judged", || async { admin.text("[data-verdict] .problems").await.contains("storage ceph") }).await;
+    until("the text is judged", || async { admin.text("[data-verdict] .problems").await.contains("storage ceph") })
+        .await;
     settled(admin).await;
     // The run before is recorded as ended a moment before the next may begin. Then the live page, or the report where the run ended
     // before anybody could follow it.
