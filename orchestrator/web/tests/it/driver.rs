@@ -142,12 +142,11 @@ impl Browser {
 
     /// What a reader sees.
     pub(crate) async fn text(&self) -> String {
-        // A page that goes while it is read has no text any more; whoever waits for one looks again.
-        self.find_body().await.text().await.unwrap_or_default()
-    }
-
-    async fn find_body(&self) -> WebElement {
-        self.driver.find(By::Css("body")).await.unwrap()
+        // A page that goes while it is read has no text any more, nor one that is just coming; whoever waits for one looks again.
+        match self.driver.find(By::Css("body")).await {
+            Ok(body) => body.text().await.unwrap_or_default(),
+            Err(_) => String::new(),
+        }
     }
 
     /// The value of an expression of the page.
