@@ -153,17 +153,17 @@ impl LocalVm {
         Ok(path)
     }
 
-    /// `accelerator` is none where there is no image to try it with.
+    /// `boots` is how the image runs, or why it cannot be used.
     fn findings(
         &self,
         deployment: &Deployment,
-        accelerator: Option<&Accelerator>,
+        boots: Result<&Accelerator, String>,
     ) -> Result<Vec<Finding>, HypervisorError> {
         let blocker =
             |message: String, remedy: &str| Finding { severity: Severity::Blocker, message, remedy: remedy.into() };
         let mut findings = local::findings(&self.options.disk_dir, deployment)?;
-        if let Some(problem) = self.image_problem() {
-            findings.push(blocker(problem, "make it with: fourcorners image build"));
+        if let Err(problem) = &boots {
+            findings.push(blocker(problem.clone(), "make it with: fourcorners image build"));
         }
         if deployment.memory_bytes < MIN_MEMORY_BYTES {
             findings.push(blocker(
@@ -192,7 +192,7 @@ impl LocalVm {
                 "use fewer workers or less memory each",
             ));
         }
-        if let Some(accelerator @ Accelerator::Emulation { .. }) = accelerator {
+        if let Ok(accelerator @ Accelerator::Emulation { .. }) = boots {
             findings.push(Finding {
                 severity: Severity::Warning,
                 message: format!("the worker VMs run under {accelerator}"),
@@ -202,12 +202,14 @@ impl LocalVm {
         Ok(findings)
     }
 
-    /// Why the image cannot be used, if so.
-    fn image_problem(&self) -> Option<String> {
-        match self.options.image.try_exists() {
-            Ok(true) => worker_image::recognise(&self.options.image).err().map(|error| error.to_string()),
-            _ => Some(no_image(&self.options.image)),
-        }
+    /// Whether the image can be used, or why not. Reads it whole.
+    async fn recognise_image(&self) -> Result<(), String> {
+        let image = self.options.image.clone();
+        let look = move || match image.try_exists() {
+            Ok(true) => worker_image::recognise(&image).map_err(|error| error.to_string()),
+            _ => Err(no_image(&image)),
+        };
+        tokio::task::spawn_blocking(look).await.map_err(|error| error.to_string())?
     }
 }
 
@@ -260,8 +262,11 @@ impl Hypervisor for LocalVm {
                 }]);
             }
             // What is no image does not boot, which says nothing of KVM.
-            let accelerator = if self.image_problem().is_none() { Some(self.accelerator().await) } else { None };
-            self.findings(deployment, accelerator)
+            let boots = match self.recognise_image().await {
+                Ok(()) => Ok(self.accelerator().await),
+                Err(problem) => Err(problem),
+            };
+            self.findings(deployment, boots)
         })
     }
 
