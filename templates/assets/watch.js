@@ -94,10 +94,14 @@
     drawHead();
     drawSteps();
     drawNow();
-    drawPlot();
+    const plotted = drawPlot();
     drawHeat();
     drawHealth();
     page.dataset.seconds = String(state.recent.length);
+    const newest = state.recent.at(-1);
+    plotted.then(() => {
+      if (newest) page.dataset.newest = String(newest[0]);
+    });
   }
 
   function drawHead() {
@@ -241,9 +245,10 @@
       annotations: [heading(look, "IOPS", 0, 1.005), heading(look, "MiB/s", 0, 0.635), heading(look, "latency, ms: p50, p99 and max, each lighter", 0, 0.325)],
       legend: { orientation: "h", x: 1, xanchor: "right", y: 1.01, yanchor: "bottom", font: { size: 11, color: look.soft } },
     });
-    Plotly.react(plot, traces, look2, { displaylogo: false, responsive: false, displayModeBar: false, doubleClick: "reset" });
+    const drawn = Plotly.react(plot, traces, look2, { displaylogo: false, responsive: false, displayModeBar: false, doubleClick: "reset" });
     const step = state.history.step;
     put("caption", `Time since the run began. Preconditioning and fills are shaded.${recent || step === 1 ? "" : ` A step is ${step} seconds, drawn with its lowest and its highest second.`}`);
+    return drawn;
   }
 
   function phases(look, from, to) {

@@ -200,9 +200,14 @@ impl Browser {
         seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(0)
     }
 
+    /// The first match, as soon as there is one: what was clicked before may have led to another page.
+    async fn find(&self, css: &str) -> WebElement {
+        self.driver.query(By::Css(css)).wait(BOUND, LOOK).first().await.unwrap()
+    }
+
     /// Really clicks, as a person would.
     pub(crate) async fn click(&self, css: &str) {
-        let element = self.driver.find(By::Css(css)).await.unwrap();
+        let element = self.find(css).await;
         element.scroll_into_view().await.unwrap();
         element.click().await.unwrap();
     }
@@ -213,14 +218,14 @@ impl Browser {
     }
 
     pub(crate) async fn fill(&self, css: &str, value: &str) {
-        let element = self.driver.find(By::Css(css)).await.unwrap();
+        let element = self.find(css).await;
         element.clear().await.unwrap();
         element.send_keys(value).await.unwrap();
     }
 
     /// Types into a field and leaves it.
     pub(crate) async fn change(&self, css: &str, value: &str) {
-        let element = self.driver.find(By::Css(css)).await.unwrap();
+        let element = self.find(css).await;
         // Written over, not cleared first: WebDriver's clearing is a change of its own.
         element.send_keys(Key::Control + "a").await.unwrap();
         element.send_keys(value).await.unwrap();
@@ -287,8 +292,8 @@ impl Browser {
             for scheme in ["light", "dark"] {
                 let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
                 send("Emulation.setEmulatedMedia", media).await;
-                // Charts are drawn anew for another width.
-                tokio::time::sleep(Duration::from_millis(1200)).await;
+                let settled = include_str!("../../../orchestrator/web/tests/it/settled.js");
+                self.driver.execute_async(settled, Vec::new()).await.unwrap();
                 let overflow = self.run("return document.documentElement.scrollWidth - innerWidth;", Vec::new()).await;
                 let size = send("Page.getLayoutMetrics", json!({})).await;
                 let height = size["cssContentSize"]["height"].as_f64().unwrap().min(6000.0);

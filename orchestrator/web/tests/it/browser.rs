@@ -163,10 +163,9 @@ async fn a_live_page_does_not_grow_with_its_run() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
-        let newest = format!("event {}", at - 1);
-        browser.shows(&newest).await;
+        browser.shows(&format!("event {}", at - 1)).await;
         // The page is drawn after its events are.
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        browser.find(&format!("[data-watch][data-newest='{}']", at - 1)).await;
         let script =
             "return [document.getElementsByTagName('*').length, document.querySelectorAll('[data-log] li').length];";
         let counted = browser.driver.execute(script, Vec::new()).await.unwrap().json().clone();

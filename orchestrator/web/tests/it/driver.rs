@@ -15,7 +15,10 @@ use thirtyfour::prelude::*;
 const WIDTHS: [u32; 2] = [1280, 390];
 
 /// No page of a test takes longer to come.
-const ARRIVAL_LIMIT: Duration = Duration::from_secs(30);
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(90);
+
+/// Between two looks for an element.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What the margins of an A4 page leave, CSS pixels: 186 mm.
 const PAPER_WIDTH: u32 = 703;
@@ -93,9 +96,9 @@ impl Browser {
         self.driver.goto(format!("{}{path}", self.base)).await.unwrap();
     }
 
-    /// The first element of a selector.
+    /// The first element of a selector, as soon as there is one.
     pub(crate) async fn find(&self, selector: &str) -> WebElement {
-        let found = self.driver.query(By::Css(selector)).first().await;
+        let found = self.driver.query(By::Css(selector)).wait(ARRIVAL_LIMIT, LOOK_EVERY).first().await;
         match found {
             Ok(element) => element,
             Err(error) => panic!("{selector}: {error}\n{}", self.text().await),
@@ -180,6 +183,7 @@ impl Browser {
             for scheme in ["light", "dark"] {
                 let scheme_feature = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
                 send("Emulation.setEmulatedMedia", scheme_feature).await;
+                self.driver.execute_async(include_str!("settled.js"), Vec::new()).await.unwrap();
                 let needed = self.value("document.documentElement.scrollWidth").await.as_u64().unwrap();
                 let height =
                     self.value("document.documentElement.scrollHeight").await.as_u64().unwrap().min(MAX_HEIGHT);
