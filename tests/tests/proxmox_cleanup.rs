@@ -24,9 +24,13 @@ impl Test {
     }
 
     fn connect(&self, site: &Site) {
-        let args =
-            ["connect", &self.fake.url, "--name", "lab", "--fingerprint", &self.fake.fingerprint, "--token-env", "T"];
+        self.connect_at(site, &self.fake.url, &self.fake.fingerprint, &[]);
+    }
+
+    fn connect_at(&self, site: &Site, url: &str, fingerprint: &str, more: &[&str]) {
+        let args = ["connect", url, "--name", "lab", "--fingerprint", fingerprint, "--token-env", "T"];
         let mut command = site.command(args);
+        command.args(more);
         let answer = Answer::from(command.env("T", format!("{TOKEN}={SECRET}")).output().unwrap());
         assert!(answer.ok(), "{answer:?}");
     }
@@ -182,4 +186,99 @@ fn a_cluster_that_does_not_answer_is_named_and_its_run_kept_for_later() {
         answer.ok().then_some(answer)
     });
     assert!(found.stdout.contains("All of it is gone"), "{found:?}");
+}
+
+#[test]
+fn a_certificate_that_was_renewed_meanwhile_is_trusted_once_it_is_pinned_anew() {
+    let Some(test) = Test::new() else { return };
+    let clean = test.fake.inventory();
+    let _ = test.killed_run();
+    let renewed = test.fake.get("pve.change_certificate()");
+    let before = test.fake.inventory();
+    let refused = test.site.ask(["cleanup", "--yes"]);
+    assert!(!refused.ok() && refused.stdout.contains("is pinned"), "{refused:?}");
+    assert!(refused.stdout.contains("kept: its place cannot be reached"), "{refused:?}");
+    assert!(!refused.stdout.contains("gone"), "{refused:?}");
+    assert_eq!(test.fake.inventory(), before);
+    test.connect_at(&test.site, &test.fake.url, renewed.as_str().unwrap(), &["--replace"]);
+    let removed = test.site.ask(["cleanup", "--yes"]);
+    assert!(removed.ok() && removed.stdout.contains("All of it is gone"), "{removed:?}");
+    assert_eq!(test.fake.inventory(), clean);
+}
+
+#[test]
+fn a_cluster_whose_node_of_then_is_dead_is_reached_by_another_that_a_plan_names() {
+    let Some(test) = Test::new() else { return };
+    let clean = test.fake.inventory();
+    let run = test.killed_run();
+    // The address that the run used leads nowhere any more.
+    let removed = test.site.ask(["connections", "remove", "lab"]);
+    assert!(removed.ok(), "{removed:?}");
+    let other = test.fake.url.replace("127.0.0.1", "localhost");
+    test.connect_at(&test.site, &other, &test.fake.fingerprint, &[]);
+    let plan = test.site.plan(&test.plan());
+    let plan = plan.to_str().unwrap();
+    let alone = test.site.ask(["cleanup", "--yes"]);
+    assert!(!alone.ok() && alone.stdout.contains("its place cannot be reached"), "{alone:?}");
+    let listed = test.site.ask(["cleanup", "--plan", plan, "--dry-run", "--json"]);
+    let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+    let items = listed["items"].as_array().unwrap();
+    assert_eq!(items.len(), 4, "{items:#?}");
+    assert!(items.iter().all(|item| item["run"] == *run && item["kept"].is_null()), "{items:#?}");
+    let removed = test.site.ask(["cleanup", "--plan", plan, "--yes"]);
+    assert!(removed.ok(), "{removed:?}");
+    assert_eq!(test.fake.inventory(), clean);
+    let again = test.site.ask(["cleanup", "--plan", plan, "--dry-run", "--json"]);
+    let again: Value = serde_json::from_str(&again.stdout).unwrap();
+    assert_eq!(again["items"], json!([]), "{again}");
+}
+
+#[test]
+fn what_is_on_a_node_that_is_offline_is_not_called_gone() {
+    let Some(test) = Test::new() else { return };
+    let clean = test.fake.inventory();
+    let _ = test.killed_run();
+    test.fake.run("pve.set_node_offline('pve2')");
+    let removed = test.site.ask(["cleanup", "--yes"]);
+    assert!(!removed.ok() && removed.stdout.contains("No route to host"), "{removed:?}");
+    // Another orchestrator's eyes, without the journal.
+    let other = Site::new();
+    test.connect(&other);
+    let plan = other.plan(&test.plan());
+    let listed = other.ask(["cleanup", "--plan", plan.to_str().unwrap(), "--dry-run"]);
+    assert!(!listed.ok() && listed.stdout.contains("Not looked at: VM 90001"), "{listed:?}");
+    assert!(!listed.stdout.contains("Nothing is left"), "{listed:?}");
+    test.fake.run("pve.set_node_offline('pve2', False)");
+    let removed = test.site.ask(["cleanup", "--yes"]);
+    assert!(removed.ok(), "{removed:?}");
+    assert_eq!(test.fake.inventory(), clean);
+}
+
+#[test]
+fn volumes_that_outlive_their_vms_are_known_until_they_are_gone() {
+    let Some(test) = Test::new() else { return };
+    let clean = test.fake.inventory();
+    let _ = test.killed_run();
+    // The storage is away while the VMs are destroyed: PVE removes their configurations all the same.
+    test.fake.run(
+        "pve.free = pve._qm_free\n\
+         pve._qm_free = lambda volid: None\n\
+         def away(request):\n\
+         \x20 if request.path.endswith('/storage/ceph/content'):\n\
+         \x20   raise PveError(500, 'the storage is away')\n\
+         pve.before = away",
+    );
+    let left = test.site.ask(["cleanup", "--yes"]);
+    assert!(!left.ok() && left.stdout.contains("the storage is away"), "{left:?}");
+    assert_eq!(test.fake.get("[len(pve.vms), len(pve.storages['ceph']['volumes'])]"), json!([0, 4]));
+    test.fake.run("pve._qm_free = pve.free\npve.before = None");
+    let items = test.items(&test.site, &[]);
+    assert!(items.iter().any(|item| item["object"].as_str().unwrap().starts_with("volume ceph")), "{items:#?}");
+    let removed = test.site.ask(["cleanup", "--yes"]);
+    assert!(removed.ok() && removed.stdout.contains("All of it is gone"), "{removed:?}");
+    let mut after = test.fake.inventory();
+    after["storages"]["ceph"]["avail"] = clean["storages"]["ceph"]["avail"].clone();
+    assert_eq!(after, clean);
+    let again = test.site.ask(["cleanup"]);
+    assert!(again.ok() && again.stdout.contains("Nothing is left"), "{again:?}");
 }

@@ -114,8 +114,12 @@ fn say(args: &CleanupArgs, survey: &Survey, left: &[String]) -> anyhow::Result<(
         return output::result(&format!("{text}\n"));
     }
     let mut text = match (args.dry_run, survey.is_empty()) {
-        (_, true) if survey.items.is_empty() => "Nothing is left.\n".to_owned(),
+        (_, true) if survey.items.is_empty() && survey.skipped.is_empty() => "Nothing is left.\n".to_owned(),
+        (_, true) if survey.items.is_empty() => "Nothing that is left was found.\n".to_owned(),
         (true, _) | (_, true) => format!("{}\n", survey.table()),
+        (false, false) if left.is_empty() && survey.items.iter().any(|item| item.kept.is_some()) => {
+            "All of it is gone but what is kept.\n".to_owned()
+        }
         (false, false) if left.is_empty() => "All of it is gone.\n".to_owned(),
         (false, false) => "Not all of it could be removed:\n".to_owned(),
     };
@@ -155,7 +159,7 @@ struct Survey {
     /// What belongs to no run here and is asked for: (key of the place, object).
     strangers: Vec<(String, Found)>,
     items: BTreeSet<Item>,
-    /// Places that could not be looked at, and why.
+    /// Places and objects that could not be looked at, and why.
     skipped: BTreeSet<String>,
     /// Whether something is or may be left there.
     incomplete: bool,
@@ -206,9 +210,9 @@ impl Survey {
                     self.places.insert(key.clone(), provider);
                 }
                 Ok(None) => {
-                    self.cannot(format!("run {}: this program does not know its place: {place}", run.id), &leftovers);
+                    self.skipped.insert(format!("run {}: this program does not know its place: {place}", run.id));
                 }
-                Err(error) => self.cannot(format!("run {}: {error:#}", run.id), &leftovers),
+                Err(error) => _ = self.skipped.insert(format!("run {}: {error:#}", run.id)),
             }
         }
         self.items.extend(leftovers.iter().map(|left| Item {
@@ -216,7 +220,7 @@ impl Survey {
             fleet: None,
             object: described(left),
             known_by: "journal",
-            kept: (!self.places.contains_key(&key)).then(|| "its place cannot be reached".to_owned()),
+            kept: None,
         }));
         let (finished, has_leftovers) = (run.state.is_final(), !leftovers.is_empty());
         self.runs.push(OfRun { run: run.id, finished, has_leftovers, place: key, found: Vec::new() });
@@ -240,44 +244,63 @@ impl Survey {
 
     /// Looks for our marks in all places.
     async fn look(&mut self, store: &Store, args: &CleanupArgs) -> anyhow::Result<()> {
-        let mut seen = BTreeSet::new();
-        let mut dead = Vec::new();
+        let (mut searched, mut dead) = (Vec::new(), Vec::new());
         for (key, provider) in &self.places {
-            let found = match provider.find(None).await {
-                Ok(found) => found,
-                Err(error) => {
-                    dead.push((key.clone(), error.to_string()));
-                    continue;
-                }
-            };
-            for found in found {
+            match provider.find(None).await {
+                Ok(search) => searched.push((key.clone(), search)),
+                Err(error) => dead.push((key.clone(), error.to_string())),
+            }
+        }
+        for (key, error) in dead {
+            self.places.remove(&key);
+            self.skipped.insert(error);
+            self.incomplete |= args.plan.is_some();
+        }
+        let mut seen = BTreeSet::new();
+        for (key, search) in searched {
+            self.incomplete |= !search.unread.is_empty();
+            self.skipped.extend(search.unread.iter().map(|left| format!("{}: {}", left.object, left.reason)));
+            self.skipped.extend(search.blind);
+            for found in search.found {
                 let run = run::run_of_fleet(&found.fleet);
                 let known = match run {
                     Some(run) => store.run_summary(run).await.is_ok(),
                     None => false,
                 };
                 if let (Some(run), true) = (run, known) {
-                    self.runs
-                        .iter_mut()
-                        .filter(|of| of.run == run && of.place == *key)
-                        .for_each(|of| of.found.push(found.clone()));
-                } else if args.run.is_none() && seen.insert((cluster_of(key), found.object.clone())) {
+                    self.found_of(run, &key, &found);
+                } else if args.run.is_none() && seen.insert((cluster_of(&key), found.object.clone())) {
                     self.strangers.push((key.clone(), found));
                 }
             }
         }
-        for (key, error) in dead {
-            self.places.remove(&key);
-            self.skipped.insert(error);
-            let hidden = self.runs.iter().any(|of| of.place == key && of.has_leftovers);
-            self.incomplete |= hidden || args.plan.is_some();
-        }
+        // An old run's cluster may be gone for good; that matters where its journal says that something is left there.
+        self.incomplete |= self.runs.iter().any(|of| of.has_leftovers && !self.places.contains_key(&of.place));
         self.list_found(args);
         Ok(())
     }
 
+    /// Something of a run was found. Where the run's own way to its cluster is gone (a dead node, another token), this is the way.
+    fn found_of(&mut self, run: RunId, key: &str, found: &Found) {
+        for of in self.runs.iter_mut().filter(|of| of.run == run) {
+            if !self.places.contains_key(&of.place) {
+                key.clone_into(&mut of.place);
+            }
+            if of.place == key {
+                of.found.push(found.clone());
+            }
+        }
+    }
+
     /// Lists what was found beside what the journals say.
     fn list_found(&mut self, args: &CleanupArgs) {
+        let is_reached = |of: &&OfRun| self.places.contains_key(&of.place);
+        let reached: BTreeSet<String> = self.runs.iter().filter(is_reached).map(|of| of.run.to_string()).collect();
+        let kept = |item: Item| {
+            let is_kept = item.run.as_ref().is_some_and(|run| !reached.contains(run));
+            Item { kept: is_kept.then(|| "its place cannot be reached".to_owned()), ..item }
+        };
+        self.items = std::mem::take(&mut self.items).into_iter().map(kept).collect();
         for of in &self.runs {
             for found in &of.found {
                 let run = Some(of.run.to_string());
@@ -332,13 +355,6 @@ impl Survey {
 
     fn knows(&self, run: RunId) -> bool {
         self.runs.iter().any(|of| of.run == run)
-    }
-
-    /// A place that cannot be looked at. That matters where the journal says that something is left there: an old run's cluster may be gone
-    /// for good.
-    fn cannot(&mut self, why: String, leftovers: &[JournalEntry]) {
-        self.skipped.insert(why);
-        self.incomplete |= !leftovers.is_empty();
     }
 
     fn table(&self) -> String {
@@ -427,7 +443,8 @@ fn described(entry: &JournalEntry) -> String {
     let node = text("node").map_or(String::new(), |node| format!(" on {node}"));
     match (&*entry.kind, text("name")) {
         ("proxmox.create-vm" | "proxmox.adopt-vm", Some(name)) => format!("VM {object} ({name}){node}"),
-        ("proxmox.upload-image", _) => format!("image {object}{node}"),
+        ("proxmox.upload-image", _) => format!("image {}{node}", text("volid").unwrap_or(object)),
+        ("proxmox.delete-volume", _) => format!("volume {}{node}", text("volid").unwrap_or(object)),
         (kind, _) => format!("{kind} {object}{node}"),
     }
 }

@@ -168,12 +168,16 @@ impl Connections {
 
     /// The token of whichever connection leads to this endpoint with this token.
     pub(crate) fn token_for(&self, endpoint: &str, token: &str) -> anyhow::Result<Token> {
-        let all = self.list()?;
-        let found = all.iter().find(|connection| connection.endpoint == endpoint && connection.token == token);
-        let connection = found.with_context(|| {
+        let connection = self.leading_to(endpoint, token)?.with_context(|| {
             format!("no saved connection leads to {endpoint} with the token {token}; save it: fourcorners connect {endpoint}")
         })?;
-        self.token(connection)
+        self.token(&connection)
+    }
+
+    /// Whichever connection leads to this endpoint with this token.
+    pub(crate) fn leading_to(&self, endpoint: &str, token: &str) -> anyhow::Result<Option<Connection>> {
+        let mut all = self.list()?.into_iter();
+        Ok(all.find(|connection| connection.endpoint == endpoint && connection.token == token))
     }
 }
 

@@ -21,9 +21,14 @@ pub(crate) fn of_target(
     Ok(Proxmox::new(settings, guard.unwrap_or_default(), token, timing)?)
 }
 
-/// The provider that a run recorded. What guards a load is of no matter any more.
+/// The provider that a run recorded. What guards a load is of no matter any more. Where a connection to that cluster is saved now, its
+/// certificate is the one to trust: the recorded one may have been renewed.
 pub(crate) fn recorded(data_dir: &Path, settings: &serde_json::Value) -> anyhow::Result<Proxmox> {
-    let settings: Settings = serde_json::from_value(settings.clone()).context("the cluster's settings as recorded")?;
+    let mut settings: Settings =
+        serde_json::from_value(settings.clone()).context("the cluster's settings as recorded")?;
+    if let Ok(Some(saved)) = Connections::of(data_dir).leading_to(&settings.endpoint, &settings.token.id) {
+        settings.tls = saved.tls;
+    }
     let token = token(data_dir, &settings)?;
     Ok(Proxmox::new(settings, Guard::default(), token, Timing::default())?)
 }

@@ -120,8 +120,8 @@ pub trait Hypervisor: Send + Sync {
     ) -> BoxFuture<'a, Result<Vec<LeftAlone>, HypervisorError>>;
 
     /// What carries our mark: of one fleet, or of all. Nothing where objects carry none and only the journal knows them.
-    fn find<'a>(&'a self, _fleet: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>> {
-        Box::pin(async { Ok(Vec::new()) })
+    fn find<'a>(&'a self, _fleet: Option<&'a str>) -> BoxFuture<'a, Result<Search, HypervisorError>> {
+        Box::pin(async { Ok(Search::default()) })
     }
 
     /// Writes something found into the journal as if it had been created from it, so that [`destroy`](Self::destroy) takes it. For

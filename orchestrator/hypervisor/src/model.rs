@@ -274,6 +274,17 @@ pub struct Found {
     pub record: Intent,
 }
 
+/// What a search for our marks came to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Search {
+    /// What carries our mark.
+    pub found: Vec<Found>,
+    /// What looks like ours and could not be read now.
+    pub unread: Vec<LeftAlone>,
+    /// Where nobody could look, and why: something of ours may be there.
+    pub blind: Vec<String>,
+}
+
 /// Something recorded that was not removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LeftAlone {

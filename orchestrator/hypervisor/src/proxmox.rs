@@ -43,8 +43,8 @@ pub use tls::{Fingerprint, Trust};
 pub use vm::{GIB, MAX_DISKS, MAX_SERIAL_BYTES, allocated_bytes};
 
 use crate::{
-    Bootstrap, BoxFuture, Breach, CreatedWorker, Deployment, Finding, Found, HostSample, Hypervisor, HypervisorError,
-    Image, Inventory, Journal, JournalEntry, LeftAlone, Observed, WorkerSpec,
+    Bootstrap, BoxFuture, Breach, CreatedWorker, Deployment, Finding, HostSample, Hypervisor, HypervisorError, Image,
+    Inventory, Journal, JournalEntry, LeftAlone, Observed, Search, WorkerSpec,
 };
 use client::Client;
 use gate::Gate;
@@ -187,7 +187,7 @@ impl Hypervisor for Proxmox {
         Box::pin(self.tear_down(recorded, journal))
     }
 
-    fn find<'a>(&'a self, fleet: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>> {
+    fn find<'a>(&'a self, fleet: Option<&'a str>) -> BoxFuture<'a, Result<Search, HypervisorError>> {
         Box::pin(self.find_marked(fleet))
     }
 

@@ -1,5 +1,7 @@
 //! What ended runs left: in their journals, and in the cluster by our marks.
 
+use std::collections::BTreeMap;
+
 use hypervisor::{Found, Hypervisor};
 use serde_json::json;
 use store::{Effect, Intent, JournalEntry, Outcome, RunId, Store, StoreError};
@@ -11,15 +13,33 @@ use crate::journal::RunJournal;
 /// Kind of the entry that says that an object is gone although nothing here removed it.
 const GONE: &str = "cleanup.gone";
 
-/// What a run's journal says may still exist: made and not removed, or without an outcome.
+/// What a run's journal says may still exist: made and not removed, without an outcome, or what could not be removed after what it was
+/// made with was.
 ///
 /// # Errors
 /// [`StoreError`] where the journal cannot be read.
 pub async fn leftovers(store: &Store, run: RunId) -> Result<Vec<JournalEntry>, StoreError> {
     let mut rows = store.living_objects(run).await?;
     rows.extend(store.open_intents(run).await?);
+    let remaining = not_removed(store.journal_entries(run).await?, &rows);
+    rows.extend(remaining);
     rows.sort_by_key(|row| row.id);
     Ok(rows)
+}
+
+/// The last failed removal of each object that is not among `known`, and that was not removed since.
+fn not_removed(all: Vec<JournalEntry>, known: &[JournalEntry]) -> Vec<JournalEntry> {
+    let mut failed = BTreeMap::new();
+    for row in all.into_iter().filter(|row| row.effect == Effect::Destroy) {
+        let Some(object) = row.object.clone() else { continue };
+        match row.succeeded {
+            Some(true) => _ = failed.remove(&object),
+            Some(false) => _ = failed.insert(object, row),
+            None => {}
+        }
+    }
+    let is_known = |object: &String| known.iter().any(|row| row.object.as_ref() == Some(object));
+    failed.into_iter().filter(|(object, _)| !is_known(object)).map(|(_, row)| row).collect()
 }
 
 /// Takes what was `found` and is the run's into its journal, and destroys all that this records; answers what had to be left alone, and

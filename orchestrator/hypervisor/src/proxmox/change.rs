@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::client::jittered;
 use super::create::intent;
-use super::error::is_lock_timeout;
+use super::error::{NO_CONFIGURATION, is_lock_timeout};
 use super::step::{self, Came, Sending, Step, now};
 use super::vm::{self, Mark, VmConfig, kinds};
 use super::{Proxmox, cluster};
@@ -106,7 +106,7 @@ impl Proxmox {
                 journal.outcome(id, true, json!({ "warnings": warnings })).await?;
                 return Ok(Attempt::Done);
             }
-            Came::Already(error) => {
+            Came::Already { error, .. } => {
                 journal.outcome(id, true, json!({ "already": error.to_string() })).await?;
                 return Ok(Attempt::Done);
             }
@@ -123,10 +123,11 @@ impl Proxmox {
 fn step_of<'a>(ours: &'a Ours<'_>, change: Change, vmid: &'a str) -> Step<'a> {
     let node = ours.node;
     let mut path = vec!["nodes", node, "qemu", vmid];
-    let (kind, task, already) = match change {
-        Change::Start => (kinds::START, "qmstart", "already running"),
-        Change::Stop => (kinds::STOP, "qmstop", "not running"),
-        Change::Destroy => (kinds::DESTROY, "qmdestroy", "does not exist"),
+    // That a storage or a volume "does not exist" leaves the VM where it is.
+    let (kind, task, already): (_, _, &[&str]) = match change {
+        Change::Start => (kinds::START, "qmstart", &["already running"]),
+        Change::Stop => (kinds::STOP, "qmstop", &["not running"]),
+        Change::Destroy => (kinds::DESTROY, "qmdestroy", &[NO_CONFIGURATION]),
     };
     let (method, form) = match change {
         Change::Start | Change::Stop => {

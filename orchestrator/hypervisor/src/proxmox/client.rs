@@ -126,19 +126,28 @@ impl Client {
         name: &str,
         sha256: &str,
     ) -> Result<String, CallError> {
-        let call = || describe(&Method::POST, path);
-        let part = reqwest::multipart::Part::file(file).await.map_err(|error| CallError {
-            call: call(),
+        let unreadable = |error: std::io::Error| CallError {
+            call: describe(&Method::POST, path),
             kind: Kind::Unreachable(format!("{}: cannot be read: {error}", file.display())),
-        })?;
-        // PVE reads the fields in order and wants the file last.
-        let form = reqwest::multipart::Form::new()
-            .text("content", "iso")
-            .text("checksum-algorithm", "sha256")
-            .text("checksum", sha256.to_owned())
-            .part("filename", part.file_name(name.to_owned()));
-        let request = self.request(Method::POST, path).multipart(form);
-        self.send(&Method::POST, path, request, self.inner.timing.upload).await
+        };
+        let mut repeats = Repeats::new(self.inner.timing);
+        loop {
+            let part = reqwest::multipart::Part::file(file).await.map_err(unreadable)?;
+            // PVE reads the fields in order and wants the file last.
+            let form = reqwest::multipart::Form::new()
+                .text("content", "iso")
+                .text("checksum-algorithm", "sha256")
+                .text("checksum", sha256.to_owned())
+                .part("filename", part.file_name(name.to_owned()));
+            let request = self.request(Method::POST, path).multipart(form);
+            let error = match self.send(&Method::POST, path, request, self.inner.timing.upload).await {
+                Ok(upid) => return Ok(upid),
+                Err(error) => error,
+            };
+            if !repeats.pause(error.change_again()).await {
+                return Err(error);
+            }
+        }
     }
 
     fn request(&self, method: Method, path: &[&str]) -> reqwest::RequestBuilder {

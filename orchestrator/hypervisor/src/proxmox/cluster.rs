@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::client::Client;
 use super::error::CallError;
-use super::types::{ClusterStatus, Interface, Resource, StorageStatus, Volume};
+use super::types::{ClusterStatus, Interface, Resource, Setting, StorageStatus, Volume};
 use super::vm::VmConfig;
 use crate::{Host, HypervisorError, Inventory, NetworkPlace, StoragePlace};
 
@@ -56,24 +56,24 @@ pub(super) async fn interfaces(client: &Client, node: &str) -> Result<Vec<Interf
     client.get(&["nodes", node, "network"], &[("type", "any_bridge")]).await
 }
 
-/// A VM's configuration; none where there is no such VM on the node.
+/// A VM's configuration, as it is and as its next start makes it; none where there is no such VM on the node.
 pub(super) async fn config(client: &Client, node: &str, vmid: u32) -> Result<Option<VmConfig>, CallError> {
     let id = vmid.to_string();
-    let path = ["nodes", node, "qemu", &id, "config"];
-    let config = client.get::<serde_json::Map<String, serde_json::Value>>(&path, &[]).await;
-    Ok(unless_absent(client, &id, config).await?.map(|config| VmConfig::read(&config)))
+    // What `config` answers leaves out volumes whose detachment waits for the next start; a destruction frees them all the same.
+    let settings = client.get::<Vec<Setting>>(&["nodes", node, "qemu", &id, "pending"], &[]).await;
+    Ok(unless_absent(client, vmid, settings).await?.map(|settings| VmConfig::read(&settings)))
 }
 
 /// Whether a VM is `running` or `stopped`; none where there is no such VM on the node.
 pub(super) async fn status_of(client: &Client, node: &str, vmid: u32) -> Result<Option<String>, CallError> {
     let id = vmid.to_string();
     let status = client.get::<serde_json::Value>(&["nodes", node, "qemu", &id, "status", "current"], &[]).await;
-    let status = unless_absent(client, &id, status).await?;
+    let status = unless_absent(client, vmid, status).await?;
     Ok(status.map(|status| status["status"].as_str().unwrap_or("running").to_owned()))
 }
 
 /// None where the VM is not there. A token whose privileges come from a pool has none on a VM that does not exist: that reads as a refusal.
-async fn unless_absent<T>(client: &Client, vmid: &str, read: Result<T, CallError>) -> Result<Option<T>, CallError> {
+async fn unless_absent<T>(client: &Client, vmid: u32, read: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match read {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_absent() => Ok(None),
@@ -83,8 +83,9 @@ async fn unless_absent<T>(client: &Client, vmid: &str, read: Result<T, CallError
 }
 
 /// Whether no guest has a VMID, be it one that the token may see or not.
-async fn is_free(client: &Client, vmid: &str) -> Result<bool, CallError> {
-    match client.get::<serde_json::Value>(&["cluster", "nextid"], &[("vmid", vmid)]).await {
+pub(super) async fn is_free(client: &Client, vmid: u32) -> Result<bool, CallError> {
+    let vmid = vmid.to_string();
+    match client.get::<serde_json::Value>(&["cluster", "nextid"], &[("vmid", &vmid)]).await {
         Ok(_) => Ok(true),
         Err(error) if error.words().contains("already exists") => Ok(false),
         Err(error) => Err(error),

@@ -9,6 +9,8 @@ use super::vm::{self, Mark, VmConfig, VmRecord, VolumeRecord, kinds};
 use super::{Proxmox, cluster};
 use crate::{CreatedDisk, CreatedWorker, HypervisorError, Intent, Journal, WorkerSpec};
 
+/// How PVE words that a VMID is another guest's. That a volume "already exists" is another matter.
+const TAKEN: [&str; 2] = ["already exists on node", "config file already exists"];
 /// VMIDs tried for one worker while other clients take those that were free.
 const MAX_VMIDS_TRIED: u32 = 32;
 
@@ -25,8 +27,8 @@ impl Proxmox {
         let node = spec.host.clone().ok_or_else(|| wrong("no host was chosen for it"))?;
         let iso = spec.image.clone().ok_or_else(|| wrong("no image was uploaded for it"))?;
         let _leave = self.gate.enter(&node, Some(&self.settings.storage)).await;
-        for _ in 0..MAX_VMIDS_TRIED {
-            let vmid = self.vmids.take(&self.client).await?;
+        for tried in 0..MAX_VMIDS_TRIED {
+            let vmid = self.vmids.take(&self.client, tried > 0).await?;
             let record = VmRecord {
                 vmid,
                 node: node.clone(),
@@ -65,18 +67,19 @@ impl Proxmox {
             node: &record.node,
             vmid: record.vmid,
             task: "qmcreate",
-            already: "already exists",
+            already: &TAKEN,
             // A VMID that was taken meanwhile is refused: nothing of others can be hurt.
             sending: Sending::UntilTaken,
         };
         let (id, came) = step::perform(&self.client, &self.known, &step, journal).await?;
         match came {
             Came::Well { warnings } => self.made(id, record, warnings, journal).await.map(Some),
-            // Ours where an earlier sending of the same call did it and its answer was lost.
-            Came::Already(_) if self.agrees(record).await? => {
+            // Ours where an earlier sending of the same call did it and its answer was lost. Without one it is another's, which a token
+            // that has its privileges from a pool may not even look at.
+            Came::Already { after_loss: true, .. } if self.agrees(record).await? => {
                 self.made(id, record, Vec::new(), journal).await.map(Some)
             }
-            Came::Already(error) => {
+            Came::Already { error, .. } => {
                 journal.outcome(id, false, json!({ "refused": true, "error": error.to_string() })).await?;
                 Ok(None)
             }
@@ -145,7 +148,7 @@ impl Proxmox {
         }
     }
 
-    async fn node_of(&self, vmid: u32) -> Result<Option<String>, HypervisorError> {
+    pub(super) async fn node_of(&self, vmid: u32) -> Result<Option<String>, HypervisorError> {
         let guests = cluster::guests(&self.client).await?;
         Ok(guests.into_iter().find(|guest| guest.guest_id() == Some(vmid)).and_then(|guest| guest.node))
     }

@@ -6,6 +6,8 @@ use crate::HypervisorError;
 
 /// Status that pveproxy answers when it cannot reach the node a call is for.
 const NO_ROUTE: u16 = 595;
+/// How PVE words that a VM does not exist: `Configuration file 'nodes/NODE/qemu-server/VMID.conf' does not exist`.
+pub(super) const NO_CONFIGURATION: &str = ".conf' does not exist";
 
 /// A call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,14 +64,25 @@ impl CallError {
             || self.words().contains("No route to host") && matches!(self.kind, Kind::Refused { .. })
     }
 
+    /// PVE answered, and with an error.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self.kind, Kind::Refused { .. })
+    }
+
     /// The token lacks a privilege.
     pub(super) fn is_forbidden(&self) -> bool {
         matches!(&self.kind, Kind::Refused { status: 403, .. })
     }
 
-    /// The object is not there.
+    /// The VM is not there. A storage, a volume or a pool that does not exist is another matter.
     pub(super) fn is_absent(&self) -> bool {
-        matches!(self.kind, Kind::Refused { .. }) && self.words().contains("does not exist")
+        self.is_refusal() && self.words().contains(NO_CONFIGURATION)
+    }
+
+    /// The node keeps no record of the task.
+    pub(super) fn is_forgotten_task(&self) -> bool {
+        let says = |words| self.words().contains(words);
+        self.is_refusal() && (says("no such task") || says("unable to parse worker upid"))
     }
 
     /// Whether to repeat a call that only reads.
@@ -195,5 +208,12 @@ mod tests {
     fn an_error_shows_the_words_and_what_to_do() {
         let text = HypervisorError::from(refused(500, "cluster not ready - no quorum?")).to_string();
         assert!(text.contains("cluster not ready - no quorum?") && text.contains("pvecm status"), "{text}");
+    }
+
+    #[test]
+    fn only_a_missing_configuration_means_that_a_vm_is_gone() {
+        assert!(refused(500, "Configuration file 'nodes/pve1/qemu-server/9000.conf' does not exist").is_absent());
+        assert!(!refused(500, "storage 'ceph' does not exist").is_absent());
+        assert!(!refused(500, "pool 'poc' does not exist").is_absent());
     }
 }

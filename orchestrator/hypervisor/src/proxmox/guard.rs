@@ -1,8 +1,10 @@
 //! Do no harm: readings of the cluster, and which of the plan's limits they break.
 
+use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Guard;
+use super::error::CallError;
 use super::observe::{by_id, health_of, nodes_in_use};
 use super::types::{NodeVm, StorageStatus};
 use super::{Proxmox, cluster};
@@ -74,33 +76,54 @@ impl Proxmox {
     /// # Errors
     /// The cluster does not answer.
     pub async fn guard_reading(&self, workers: &[CreatedWorker]) -> Result<GuardReading, HypervisorError> {
-        let guests = by_id(cluster::guests(&self.client).await?);
+        // Side by side, so that a slow answer does not add up with the others: a breach must be known within seconds.
+        let (guests, status) =
+            futures_util::future::try_join(cluster::guests(&self.client), cluster::status(&self.client)).await?;
         let mut reading = GuardReading::default();
-        let mut is_ceph = false;
-        for node in nodes_in_use(workers, &guests) {
-            let vms: Vec<NodeVm> = match self.client.get(&["nodes", &node, "qemu"], &[("full", "1")]).await {
-                Ok(vms) => vms,
-                // Its workers are lost, which their observation tells; the guard goes on for the others.
-                Err(error) if error.is_offline() => continue,
-                Err(error) => return Err(error.into()),
-            };
-            if !reading.storages.iter().any(|space| space.name == self.settings.storage) {
-                let status = cluster::storage(&self.client, &node, &self.settings.storage).await?;
-                is_ceph |= matches!(status.kind.as_str(), "rbd" | "cephfs");
-                reading.storages.push(StorageSpace::of(&node, &self.settings.storage, &status));
-            }
+        // A single node outside a cluster has no cluster entry and no quorum to lose.
+        let cluster = status.into_iter().find(|entry| entry.kind == "cluster");
+        reading.quorate = cluster.is_none_or(|cluster| cluster.quorate);
+        let nodes = nodes_in_use(workers, &by_id(guests));
+        let mut online = Vec::new();
+        for (node, vms) in nodes.iter().zip(join_all(nodes.iter().map(|node| self.vms_on(node))).await) {
+            let Some(vms) = vms? else { continue };
+            online.push(node.as_str());
             reading.io_errors.extend(in_error(&vms, workers).into_iter().map(|vmid| (vmid, node.clone())));
         }
-        if is_ceph {
+        if self.read_space(&online, &mut reading).await? {
             match self.ceph_status().await {
                 Ok(status) => reading.ceph = Some(health_of(&status)),
+                // That it may not be asked, or that PVE does not answer, says nothing of Ceph.
+                Err(error) if error.is_forbidden() || !error.is_refusal() => return Err(error.into()),
                 Err(error) => reading.ceph_silent = Some(error.words().to_owned()),
             }
         }
-        // A single node outside a cluster has no cluster entry and no quorum to lose.
-        let cluster = cluster::status(&self.client).await?.into_iter().find(|entry| entry.kind == "cluster");
-        reading.quorate = cluster.is_none_or(|cluster| cluster.quorate);
         Ok(reading)
+    }
+
+    /// The VMs of a node; none where it is offline: its workers are lost, which their observation tells, and the guard goes on for the
+    /// others.
+    async fn vms_on(&self, node: &str) -> Result<Option<Vec<NodeVm>>, CallError> {
+        match self.client.get(&["nodes", node, "qemu"], &[("full", "1")]).await {
+            Ok(vms) => Ok(Some(vms)),
+            Err(error) if error.is_offline() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the space under the data disks, once where the storage is shared; answers whether Ceph is behind it.
+    async fn read_space(&self, nodes: &[&str], reading: &mut GuardReading) -> Result<bool, CallError> {
+        let Some((first, others)) = nodes.split_first() else { return Ok(false) };
+        let name = &self.settings.storage;
+        let status = cluster::storage(&self.client, first, name).await?;
+        reading.storages.push(StorageSpace::of(first, name, &status));
+        if !status.shared {
+            let reads = others.iter().map(|node| cluster::storage(&self.client, node, name));
+            for (node, status) in others.iter().zip(join_all(reads).await) {
+                reading.storages.push(StorageSpace::of(node, name, &status?));
+            }
+        }
+        Ok(matches!(status.kind.as_str(), "rbd" | "cephfs"))
     }
 }
 

@@ -14,12 +14,12 @@ use super::task::{self, Ended, Upid};
 use super::types::Volume;
 use super::vm::kinds;
 use super::{Proxmox, cluster};
-use crate::{HypervisorError, Image, Journal};
+use crate::{HypervisorError, Image, Intent, Journal};
 
 /// First part of an image's name.
 pub(super) const NAME_PREFIX: &str = "fourcorners-";
 /// Digits of the digest in an image's name.
-const DIGEST_DIGITS: usize = 12;
+pub(super) const DIGEST_DIGITS: usize = 12;
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -43,6 +43,15 @@ impl ImageRecord {
         // Some storages do not know sizes of ISOs while they are written.
         volume.volid == self.volid && volume.size.is_none_or(|size| size == self.size_bytes || size == 0)
     }
+}
+
+/// Name of an image in the journal: storages of two nodes' own have one of the same name each.
+pub(super) fn object_of(node: &str, volid: &str) -> String {
+    format!("{node}:{volid}")
+}
+
+pub(super) fn upload_intent(record: &ImageRecord) -> Intent {
+    intent(kinds::UPLOAD, &object_of(&record.node, &record.volid), json!(record))
 }
 
 /// `fourcorners-DIGEST-FLEET.iso`.
@@ -96,7 +105,7 @@ impl Proxmox {
                 advice: "another run of this fleet left it: fourcorners cleanup".into(),
             });
         }
-        let id = journal.intent(intent(kinds::UPLOAD, &record.volid, json!(record))).await?;
+        let id = journal.intent(upload_intent(record)).await?;
         let ended = self.send_image(id, record, (file, name, sha256), journal).await?;
         match ended {
             Ok(warnings) => {
@@ -158,7 +167,7 @@ impl Proxmox {
     /// Waits for the end of all tasks of ours of one kind on a node: those of storages do not name their file.
     pub(super) async fn settle_tasks(&self, node: &str, kind: &str) -> Result<(), CallError> {
         for upid in task::of_node(&self.client, node, kind).await? {
-            task::wait(&self.client, &upid).await?;
+            task::wait_of_earlier(&self.client, &upid).await?;
         }
         Ok(())
     }

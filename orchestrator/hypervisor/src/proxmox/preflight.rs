@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::CallError;
 use super::privileges::Permissions;
-use super::types::{CephPool, ClusterStatus, Interface, Pool, Resource, StorageStatus, Version};
+use super::types::{CephPool, ClusterStatus, Interface, Pool, Resource, StorageConfig, StorageStatus, Version};
 use super::{Nodes, Proxmox, cluster};
 use crate::{Deployment, Finding, HypervisorError, Severity};
 
@@ -26,6 +26,7 @@ struct View {
     /// By node in use.
     interfaces: BTreeMap<String, Vec<Interface>>,
     ceph_pools: Option<Vec<CephPool>>,
+    storage_config: Option<StorageConfig>,
     pools: Option<Vec<Pool>>,
     ids_in_use: BTreeSet<u32>,
     /// Node of each worker.
@@ -88,6 +89,8 @@ impl Proxmox {
             // An external Ceph cluster is not known to PVE: then its replication cannot be told.
             let node = nodes.first().map_or("localhost", String::as_str);
             view.ceph_pools = self.client.get(&["nodes", node, "ceph", "pool"], &[]).await.ok();
+            // Needs Datastore.Allocate, which is optional.
+            view.storage_config = self.client.get(&["storage", &self.settings.storage], &[]).await.ok();
         }
         if self.settings.pool.is_some() {
             view.pools = read(self.client.get(&["pools"], &[]).await, &mut findings);

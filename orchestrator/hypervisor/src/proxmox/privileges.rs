@@ -98,18 +98,20 @@ pub(super) fn holds(permissions: &Permissions, path: &str, privilege: &str) -> b
     false
 }
 
-/// Whether the bridge may be used: it may be a vnet of an SDN zone instead.
-pub(super) fn may_use_bridge(permissions: &Permissions, bridge: &str) -> bool {
+/// Whether the bridge may be used, with the VLAN's tag where there is one: PVE asks for the tag's own path then. It may be a vnet of an SDN
+/// zone instead.
+pub(super) fn may_use_bridge(permissions: &Permissions, bridge: &str, vlan: Option<u16>) -> bool {
+    let tag = vlan.map_or_else(String::new, |vlan| format!("/{vlan}"));
     let end = format!("/{bridge}");
-    let vnet = permissions.keys().filter(|path| path.starts_with("/sdn/zones/") && path.ends_with(&end));
-    holds(permissions, &format!("/sdn/zones/localnetwork/{bridge}"), "SDN.Use")
-        || vnet.into_iter().any(|path| holds(permissions, path, "SDN.Use"))
+    let mut vnets = permissions.keys().filter(|path| path.starts_with("/sdn/zones/") && path.ends_with(&end));
+    holds(permissions, &format!("/sdn/zones/localnetwork/{bridge}{tag}"), "SDN.Use")
+        || vnets.any(|path| holds(permissions, &format!("{path}{tag}"), "SDN.Use"))
 }
 
 /// A finding for each path on which the token lacks something.
 pub(super) fn lacking(permissions: &Permissions, settings: &Settings, token: &str) -> Vec<Finding> {
     let lacking = |need: &Need| -> Vec<&'static str> {
-        if need.role == "FourcornersNet" && may_use_bridge(permissions, &settings.bridge) {
+        if need.role == "FourcornersNet" && may_use_bridge(permissions, &settings.bridge, settings.vlan) {
             return Vec::new();
         }
         need.privileges.iter().copied().filter(|privilege| !holds(permissions, &need.path, privilege)).collect()
@@ -197,9 +199,20 @@ mod tests {
 
     #[test]
     fn a_vnet_of_an_sdn_zone_counts_as_the_bridge() {
-        assert!(may_use_bridge(&permissions(&[("/sdn/zones/lab/poc", &["SDN.Use"], 1)]), "poc"));
-        assert!(may_use_bridge(&permissions(&[("/sdn", &["SDN.Use"], 1)]), "vmbr0"));
-        assert!(!may_use_bridge(&permissions(&[("/sdn/zones/lab/poc2", &["SDN.Use"], 1)]), "poc"));
+        assert!(may_use_bridge(&permissions(&[("/sdn/zones/lab/poc", &["SDN.Use"], 1)]), "poc", None));
+        assert!(may_use_bridge(&permissions(&[("/sdn", &["SDN.Use"], 1)]), "vmbr0", None));
+        assert!(!may_use_bridge(&permissions(&[("/sdn/zones/lab/poc2", &["SDN.Use"], 1)]), "poc", None));
+    }
+
+    #[test]
+    fn a_vlan_needs_the_privilege_on_its_tag() {
+        let bridge = "/sdn/zones/localnetwork/vmbr0";
+        let propagated = permissions(&[(bridge, &["SDN.Use"], 1)]);
+        assert!(may_use_bridge(&propagated, "vmbr0", Some(120)));
+        let bridge_alone = permissions(&[(bridge, &["SDN.Use"], 0)]);
+        assert!(may_use_bridge(&bridge_alone, "vmbr0", None) && !may_use_bridge(&bridge_alone, "vmbr0", Some(120)));
+        let tag = permissions(&[("/sdn/zones/localnetwork/vmbr0/120", &["SDN.Use"], 1)]);
+        assert!(may_use_bridge(&tag, "vmbr0", Some(120)) && !may_use_bridge(&tag, "vmbr0", Some(121)));
     }
 
     /// The page that the engineer copies from.

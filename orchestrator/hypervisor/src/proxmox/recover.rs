@@ -65,23 +65,42 @@ impl Proxmox {
         let settled = some_at_a_time(creations).await;
         for (vm, creation) in ledger.vms.iter_mut().zip(settled) {
             let of = || format!("creation of VM {} on {}", vm.record.vmid, vm.record.node);
-            if let Some(creation) = unless_journal(creation, of, &mut left)? {
-                vm.creation = creation;
+            if let Some((creation, upid)) = unless_journal(creation, of, &mut left)? {
+                (vm.creation, vm.upid) = (creation, upid);
             }
         }
         Ok((ledger, left))
     }
 
-    async fn settle_creation(&self, vm: &Vm, journal: &dyn Journal) -> Result<Creation, HypervisorError> {
+    /// What a creation came to, and its task: its log tells the volumes of one that broke off.
+    async fn settle_creation(
+        &self,
+        vm: &Vm,
+        journal: &dyn Journal,
+    ) -> Result<(Creation, Option<String>), HypervisorError> {
         if vm.creation != Creation::Open {
-            return Ok(vm.creation.clone());
+            return Ok((vm.creation.clone(), vm.upid.clone()));
         }
         let record = &vm.record;
         let upid = self.task_of(vm.upid.as_deref(), &record.node, "qmcreate", record.vmid, record.at).await?;
+        let text = upid.as_ref().map(ToString::to_string);
+        if let Some(found) = text.as_ref().filter(|found| vm.upid.as_ref() != Some(found)) {
+            journal.task(vm.entry, json!({ "upid": found })).await?;
+        }
         let ended = match upid {
-            Some(upid) => Some(task::wait(&self.client, &upid).await?),
+            Some(upid) => Some(task::wait_of_earlier(&self.client, &upid).await?),
             None => None,
         };
+        Ok((self.creation_after(vm, ended, journal).await?, text))
+    }
+
+    async fn creation_after(
+        &self,
+        vm: &Vm,
+        ended: Option<Ended>,
+        journal: &dyn Journal,
+    ) -> Result<Creation, HypervisorError> {
+        let record = &vm.record;
         let config = cluster::config(&self.client, &record.node, record.vmid).await?;
         // The VM itself tells more than its task: the task's node may have lost its log.
         let read = config.ok_or_else(|| "there is no such VM".to_owned());
@@ -116,7 +135,7 @@ impl Proxmox {
         let upid = self.task_of(change.upid.as_deref(), &target.node, kind, target.vmid, target.at).await?;
         let (succeeded, details) = match upid {
             None => (false, json!({ "error": "no task of it was found" })),
-            Some(upid) => match task::wait(&self.client, &upid).await? {
+            Some(upid) => match task::wait_of_earlier(&self.client, &upid).await? {
                 Ended::Well(warnings) => (true, json!({ "recovered": true, "warnings": warnings })),
                 Ended::Failed(failure) => (false, json!({ "error": failure.to_string() })),
             },
@@ -131,7 +150,7 @@ impl Proxmox {
         }
         match upload.upid.as_deref().map(str::parse::<Upid>) {
             Some(Ok(upid)) => {
-                task::wait(&self.client, &upid).await?;
+                task::wait_of_earlier(&self.client, &upid).await?;
             }
             // An upload's task names no file, so that all copies of ours are waited for.
             _ => {
@@ -148,7 +167,7 @@ impl Proxmox {
         let Doomed { volid, node, at } = &deletion.volume;
         match deletion.upid.as_deref().map(str::parse::<Upid>) {
             Some(Ok(upid)) => {
-                task::wait(&self.client, &upid).await?;
+                task::wait_of_earlier(&self.client, &upid).await?;
             }
             // A deletion's task names no volume, so that all deletions of ours are waited for.
             _ => {

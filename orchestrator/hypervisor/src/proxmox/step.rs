@@ -30,8 +30,8 @@ pub(super) struct Step<'a> {
     pub(super) vmid: u32,
     /// Type of its task.
     pub(super) task: &'a str,
-    /// Words of a refusal that say that the effect is there already.
-    pub(super) already: &'a str,
+    /// Words of a refusal, any of which says that the effect is there already.
+    pub(super) already: &'a [&'a str],
     pub(super) sending: Sending,
 }
 
@@ -50,7 +50,11 @@ pub(super) enum Came {
     /// Its task did what it was to do; the warnings.
     Well { warnings: Vec<String> },
     /// Refused, because the effect is there already.
-    Already(HypervisorError),
+    Already {
+        error: HypervisorError,
+        /// An earlier sending's answer was lost, so that the effect may be that one's.
+        after_loss: bool,
+    },
     /// Refused: nothing was changed.
     Refused(HypervisorError),
     /// Its task failed.
@@ -87,10 +91,10 @@ pub(super) async fn perform(
 ) -> Result<(i64, Came), JournalError> {
     let id = journal.intent(step.intent.clone()).await?;
     let again = step.sending == Sending::UntilTaken;
-    let mut lock_repeats = 0;
+    let (mut lock_repeats, mut after_loss) = (0, false);
     let mut pause = client.timing().retry_first;
     loop {
-        let upid = match call(client, known, step).await {
+        let upid = match call(client, known, step, &mut after_loss).await {
             Called::Task(upid) => upid,
             Called::Ended(came) => return Ok((id, came)),
         };
@@ -98,8 +102,8 @@ pub(super) async fn perform(
         journal.task(id, json!({ "upid": upid.to_string() })).await?;
         match task::wait(client, &upid).await {
             Ok(Ended::Well(warnings)) => return Ok((id, Came::Well { warnings })),
-            Ok(Ended::Failed(failure)) if failure.words.contains(step.already) => {
-                return Ok((id, Came::Already(failure.into())));
+            Ok(Ended::Failed(failure)) if says(&failure.words, step.already) => {
+                return Ok((id, Came::Already { error: failure.into(), after_loss }));
             }
             Ok(Ended::Failed(failure))
                 if again && is_lock_timeout(&failure.words) && lock_repeats < MAX_LOCK_REPEATS =>
@@ -120,7 +124,7 @@ enum Called {
 }
 
 /// Sends the call. Where its answer is lost, looks for the task it may have started, and sends again where there is none.
-async fn call(client: &Client, known: &Known, step: &Step<'_>) -> Called {
+async fn call(client: &Client, known: &Known, step: &Step<'_>, after_loss: &mut bool) -> Called {
     let mut sends = 0;
     loop {
         let sent = now();
@@ -132,8 +136,12 @@ async fn call(client: &Client, known: &Known, step: &Step<'_>) -> Called {
             Err(error) => error,
         };
         if !error.may_have_happened() {
-            return Called::Ended(refused(error, step.already));
+            return Called::Ended(match says(error.words(), step.already) {
+                true => Came::Already { error: error.into(), after_loss: *after_loss },
+                false => Came::Refused(error.into()),
+            });
         }
+        *after_loss = true;
         tracing::warn!(%error, "the answer was lost; looking for what it did");
         match lost(client, known, step, sent).await {
             Ok(Some(upid)) => return Called::Task(upid),
@@ -144,8 +152,8 @@ async fn call(client: &Client, known: &Known, step: &Step<'_>) -> Called {
     }
 }
 
-fn refused(error: CallError, already: &str) -> Came {
-    if error.words().contains(already) { Came::Already(error.into()) } else { Came::Refused(error.into()) }
+fn says(words: &str, any: &[&str]) -> bool {
+    any.iter().any(|said| words.contains(said))
 }
 
 /// The task that a call without an answer started, if it shows in time.

@@ -137,6 +137,17 @@ pub(super) async fn wait(client: &Client, upid: &Upid) -> Result<Ended, CallErro
     }
 }
 
+/// Like [`wait`], for a task that may be long over: one that its node keeps no record of any more has ended, nobody knows how.
+pub(super) async fn wait_of_earlier(client: &Client, upid: &Upid) -> Result<Ended, CallError> {
+    match wait(client, upid).await {
+        Err(error) if error.is_forgotten_task() => {
+            let words = "it is over, and its node keeps no record of it any more".into();
+            Ok(Ended::Failed(Failure { upid: upid.to_string(), words, log: Vec::new() }))
+        }
+        ended => ended,
+    }
+}
+
 async fn ended(client: &Client, upid: &Upid, exit: String) -> Result<Ended, CallError> {
     Ok(match exit_of(&exit) {
         Exit::Well => Ended::Well(Vec::new()),

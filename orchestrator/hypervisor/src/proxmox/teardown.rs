@@ -8,6 +8,7 @@ use serde_json::json;
 use super::change::{Change, Changed, Ours};
 use super::create::intent;
 use super::error::CallError;
+use super::image::object_of;
 use super::ledger::{Creation, Ledger, Upload, Vm};
 use super::recover::some_at_a_time;
 use super::step::{MAX_SENDS, Sending, now};
@@ -22,12 +23,20 @@ const VOLUME_TIME_SLACK: u64 = 300;
 
 /// Times that one VM is stopped and destroyed: it may start again by a call that was given up.
 const MAX_ROUNDS: u32 = 3;
+/// Nodes that one VM is followed to while somebody moves it.
+const MAX_MOVES: u32 = 3;
+
+/// Why a volume is left that nothing tells the owner of.
+const UNTOLD: &str =
+    "its VMID is that of a creation that broke off and whose log cannot be read: remove it if it is nobody's";
 
 /// What became of a recorded VM.
 #[derive(Debug)]
 enum Fate {
     /// It is not there (any more).
     Gone,
+    /// It is not on the node that was looked at.
+    Elsewhere,
     /// It stays, and why.
     Left(String),
 }
@@ -57,7 +66,7 @@ impl Proxmox {
                 Fate::Left(_) if vm.creation == Creation::Open => {
                     standing.insert(vm.record.spec.fleet.as_str());
                 }
-                Fate::Gone => gone.push(vm),
+                Fate::Gone | Fate::Elsewhere => gone.push(vm),
                 Fate::Left(reason) => {
                     standing.insert(vm.record.spec.fleet.as_str());
                     left.push(LeftAlone { object: describe(vm), reason });
@@ -91,15 +100,49 @@ impl Proxmox {
         if guest.is_some_and(|guest| guest.kind != "qemu") {
             return Ok(foreign(vm, "a container has its VMID".into()));
         }
-        // It may have been moved.
-        let node = guest.and_then(|guest| guest.node.as_deref()).unwrap_or(&vm.record.node);
+        // It may have been moved, and be moved again while it waits for its turn.
+        let mut node = guest.and_then(|guest| guest.node.clone()).unwrap_or_else(|| vm.record.node.clone());
+        for _ in 0..MAX_MOVES {
+            let fate = self.remove_from(vm, &node, journal).await?;
+            if !matches!(fate, Fate::Elsewhere) {
+                return Ok(fate);
+            }
+            match self.moved_from(&node, vmid).await? {
+                Some(now) => node = now,
+                None => {
+                    self.vmids.give_back(vmid).await;
+                    return Ok(Fate::Gone);
+                }
+            }
+        }
+        Ok(Fate::Left("it is moved from node to node".into()))
+    }
+
+    /// Where a VMID is that is not on `node`; none where it is nowhere that we may see.
+    async fn moved_from(&self, node: &str, vmid: u32) -> Result<Option<String>, HypervisorError> {
+        if cluster::is_free(&self.client, vmid).await? {
+            return Ok(None);
+        }
+        Ok(self.node_of(vmid).await?.filter(|now| now != node))
+    }
+
+    async fn remove_from(&self, vm: &Vm, node: &str, journal: &dyn Journal) -> Result<Fate, HypervisorError> {
+        let vmid = vm.record.vmid;
         let forbids = |config: &VmConfig| obstacle(vm, config);
         let ours = Ours { mark: vm.record.mark(), node, forbids: &forbids };
         let _leave = self.gate.enter(node, Some(&vm.record.storage)).await;
         let mut rounds = 0;
         loop {
             rounds += 1;
-            let runs = cluster::status_of(&self.client, node, vmid).await?.is_some_and(|status| status != "stopped");
+            let status = match cluster::status_of(&self.client, node, vmid).await {
+                // Ours could be looked at: this is somebody's outside of the token's pool.
+                Err(error) if error.is_forbidden() => return Ok(foreign(vm, HypervisorError::from(error).to_string())),
+                status => status?,
+            };
+            if status.is_none() && vm.destroyed {
+                return Ok(Fate::Gone);
+            }
+            let runs = status.is_some_and(|status| status != "stopped");
             if runs && let Some(fate) = fate_of(vm, self.change_ours(&ours, Change::Stop, journal).await?) {
                 return Ok(fate);
             }
@@ -107,11 +150,11 @@ impl Proxmox {
                 // A start whose answer was lost took effect after the stop.
                 Err(error) if error.to_string().contains("is running") && rounds < MAX_ROUNDS => {}
                 changed => {
-                    let fate = fate_of(vm, changed?).unwrap_or(Fate::Gone);
-                    if matches!(fate, Fate::Gone) {
-                        self.vmids.give_back(vmid).await;
+                    if let Some(fate) = fate_of(vm, changed?) {
+                        return Ok(fate);
                     }
-                    return Ok(fate);
+                    self.vmids.give_back(vmid).await;
+                    return Ok(Fate::Gone);
                 }
             }
         }
@@ -129,6 +172,7 @@ impl Proxmox {
             by_place.entry((&vm.record.storage, &vm.record.node)).or_default().push(vm);
         }
         let mut looked_through: BTreeMap<&str, Vec<Volume>> = BTreeMap::new();
+        let mut found = Remains::default();
         for ((storage, node), vms) in by_place {
             let volumes = match looked_through.get(storage) {
                 Some(volumes) => volumes.clone(),
@@ -141,15 +185,21 @@ impl Proxmox {
                     }
                     Err(error) => {
                         let object = format!("volumes of {} VMs on {storage} ({node})", vms.len());
-                        left.push(LeftAlone { object, reason: format!("they cannot be listed: {error}") });
+                        let reason = format!("they cannot be listed: {error}");
+                        self.remains(node, storage, &reason, journal).await?;
+                        left.push(LeftAlone { object, reason });
                         continue;
                     }
                 },
             };
             for vm in vms {
-                self.remove_volumes_of(vm, &volumes, journal, left).await?;
+                self.remove_volumes_of(vm, &volumes, journal, &mut found).await?;
             }
         }
+        left.append(&mut found.left);
+        // Two of our VMs had the same VMID one after the other: what was the one's is not reported for the other.
+        let Remains { removed, unlike, .. } = found;
+        left.extend(unlike.into_iter().filter(|(place, _)| !removed.contains(place)).map(|(_, unlike)| unlike));
         Ok(())
     }
 
@@ -163,42 +213,86 @@ impl Proxmox {
         vm: &Vm,
         volumes: &[Volume],
         journal: &dyn Journal,
-        left: &mut Vec<LeftAlone>,
+        found: &mut Remains,
     ) -> Result<(), HypervisorError> {
-        let vmid = vm.record.vmid;
+        let (vmid, node) = (vm.record.vmid, &vm.record.node);
         let of_id: Vec<&Volume> = volumes.iter().filter(|volume| volume.vmid == Some(u64::from(vmid))).collect();
         if of_id.is_empty() {
             return Ok(());
         }
+        match cluster::is_free(&self.client, vmid).await {
+            Ok(true) => {}
+            // Whoever has this VMID now, be it a guest that we may see or not, owns what bears its number.
+            Ok(false) => return Ok(()),
+            Err(error) => {
+                let object = format!("volumes of VM {vmid} on {} ({node})", vm.record.storage);
+                let reason = format!("whether another guest has its VMID cannot be told: {error}");
+                self.remains(node, &vm.record.storage, &reason, journal).await?;
+                found.left.push(LeftAlone { object, reason });
+                return Ok(());
+            }
+        }
         let recorded = match &vm.creation {
-            Creation::Made(volumes) => volumes.clone(),
+            Creation::Made(volumes) => Some(volumes.clone()),
             _ => self.volumes_by_log(vm).await,
         };
-        // Whoever has this VMID now owns what bears its number.
-        let guests = cluster::guests(&self.client).await?;
-        if guests.iter().any(|guest| guest.guest_id() == Some(vmid)) {
-            return Ok(());
-        }
         for volume in of_id {
-            let Some(record) = recorded.iter().find(|record| record.volid == volume.volid) else { continue };
-            let object = format!("{} on {}", volume.volid, vm.record.node);
-            if let Some(reason) = not_recorded(record, volume, vm) {
-                left.push(LeftAlone { object, reason });
-            } else if let Err(error) = self.delete(&vm.record.node, &vm.record.storage, &volume.volid, journal).await {
-                match error {
-                    HypervisorError::Journal(_) => return Err(error),
-                    error => left.push(LeftAlone { object, reason: error.to_string() }),
+            let (object, place) = (format!("{} on {node}", volume.volid), object_of(node, &volume.volid));
+            let record = recorded.iter().flatten().find(|record| record.volid == volume.volid);
+            let reason = match record {
+                None if recorded.is_some() => continue,
+                None => {
+                    self.remains(node, &volume.volid, UNTOLD, journal).await?;
+                    Some(UNTOLD.to_owned())
+                }
+                Some(record) => not_recorded(record, volume, vm),
+            };
+            if let Some(reason) = reason {
+                found.unlike.push((place, LeftAlone { object, reason }));
+            } else if !found.removed.contains(&place) {
+                match self.delete_unless_taken(vm, volume, journal).await {
+                    Ok(()) => _ = found.removed.insert(place),
+                    Err(error @ HypervisorError::Journal(_)) => return Err(error),
+                    Err(error) => found.left.push(LeftAlone { object, reason: error.to_string() }),
                 }
             }
         }
         Ok(())
     }
 
-    /// Volumes that the log of our own creation task names: it ended half-way, so that no configuration tells.
-    async fn volumes_by_log(&self, vm: &Vm) -> Vec<VolumeRecord> {
-        let Some(Ok(upid)) = vm.upid.as_deref().map(str::parse::<Upid>) else { return Vec::new() };
-        let log = task::log(&self.client, &upid).await.unwrap_or_default();
-        log.iter().filter_map(|line| created_disk(line)).collect()
+    /// Records that something may remain of a VM that is gone: nothing else in the journal says so.
+    async fn remains(
+        &self,
+        node: &str,
+        what: &str,
+        reason: &str,
+        journal: &dyn Journal,
+    ) -> Result<(), HypervisorError> {
+        let details = json!({ "volid": what, "node": node, "at": now() });
+        let id = journal.intent(intent(kinds::DELETE_VOLUME, &object_of(node, what), details)).await?;
+        journal.outcome(id, false, json!({ "error": reason })).await?;
+        Ok(())
+    }
+
+    /// Deletes a volume, unless somebody has taken its VMID since it was looked at.
+    async fn delete_unless_taken(
+        &self,
+        vm: &Vm,
+        volume: &Volume,
+        journal: &dyn Journal,
+    ) -> Result<(), HypervisorError> {
+        if !cluster::is_free(&self.client, vm.record.vmid).await? {
+            return Ok(());
+        }
+        self.delete(&vm.record.node, &vm.record.storage, &volume.volid, journal).await
+    }
+
+    /// Volumes that the log of our own creation task names: it ended half-way, so that no configuration tells. None where it cannot be
+    /// read.
+    async fn volumes_by_log(&self, vm: &Vm) -> Option<Vec<VolumeRecord>> {
+        let upid: Upid = vm.upid.as_deref()?.parse().ok()?;
+        let log = task::log(&self.client, &upid).await.ok()?;
+        Some(log.iter().filter_map(|line| created_disk(line)).collect())
     }
 
     async fn remove_images(
@@ -262,7 +356,7 @@ impl Proxmox {
     ) -> Result<(), HypervisorError> {
         let _leave = self.gate.enter(node, Some(storage)).await;
         let details = json!({ "volid": volid, "node": node, "at": now() });
-        let id = journal.intent(intent(kinds::DELETE_VOLUME, volid, details)).await?;
+        let id = journal.intent(intent(kinds::DELETE_VOLUME, &object_of(node, volid), details)).await?;
         let path = ["nodes", node, "storage", storage, "content", volid];
         let mut sends = 1;
         let deleted = loop {
@@ -289,11 +383,22 @@ impl Proxmox {
     }
 }
 
+/// What became of volumes whose VM is gone.
+#[derive(Debug, Default)]
+struct Remains {
+    /// Those that are gone, by node and name.
+    removed: BTreeSet<String>,
+    /// Those that are not what a record says, by node and name.
+    unlike: Vec<(String, LeftAlone)>,
+    /// Those that could not be removed.
+    left: Vec<LeftAlone>,
+}
+
 /// What a change means for the VM, unless it was made.
 fn fate_of(vm: &Vm, changed: Changed) -> Option<Fate> {
     match changed {
         Changed::Done => None,
-        Changed::Gone => Some(Fate::Gone),
+        Changed::Gone => Some(Fate::Elsewhere),
         Changed::Foreign(why) => Some(foreign(vm, why)),
         Changed::Forbidden(why) => Some(Fate::Left(why)),
     }
@@ -316,11 +421,16 @@ fn obstacle(vm: &Vm, config: &VmConfig) -> Option<String> {
     if config.protected {
         return Some("somebody set its protection: remove that if the VM may go".into());
     }
+    if config.is_template {
+        return Some("somebody made it a template, which clones may depend on: remove it by hand if it may go".into());
+    }
     let strange = config.volumes.iter().find(|attached| {
-        let recorded = match &vm.creation {
-            Creation::Made(volumes) => volumes.iter().any(|volume| volume.volid == attached.volid),
-            _ => false,
+        // PVE gives a freed volume's name to the next one of that VM: the name alone does not tell.
+        let is = |volume: &VolumeRecord| {
+            volume.volid == attached.volid
+                && (attached.is_unused() || attached.serial.as_deref() == Some(&volume.serial))
         };
+        let recorded = matches!(&vm.creation, Creation::Made(volumes) if volumes.iter().any(is));
         // Moved to another storage by somebody, or made by a task whose outcome was lost: place and serial tell.
         let asked = attached.slot.strip_prefix("scsi").and_then(|index| index.parse::<usize>().ok());
         let asked = asked.and_then(|index| vm.record.spec.disks.get(index));

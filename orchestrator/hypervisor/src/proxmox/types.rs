@@ -165,6 +165,19 @@ pub(super) struct Pool {
     pub(super) poolid: String,
 }
 
+/// What a storage's configuration says of the Ceph pool behind it.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct StorageConfig {
+    #[serde(default)]
+    pub(super) pool: Option<String>,
+    /// Where the data is, if `pool` has its metadata only.
+    #[serde(rename = "data-pool", default)]
+    pub(super) data_pool: Option<String>,
+    /// Monitors of a Ceph that is not PVE's own.
+    #[serde(default)]
+    pub(super) monhost: Option<String>,
+}
+
 /// A Ceph pool.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct CephPool {
@@ -227,6 +240,18 @@ pub(super) struct NodeHistory {
     pub(super) pressureiosome: Option<f64>,
     #[serde(default, deserialize_with = "decimal")]
     pub(super) pressureiofull: Option<f64>,
+}
+
+/// A setting of a VM, as `GET …/pending` lists it.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Setting {
+    pub(super) key: String,
+    /// As it is now.
+    #[serde(default)]
+    pub(super) value: Value,
+    /// As the VM's next start makes it.
+    #[serde(default)]
+    pub(super) pending: Value,
 }
 
 /// A task as its status endpoint or the task list shows it.

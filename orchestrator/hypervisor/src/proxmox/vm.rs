@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 
 use super::client::Form;
 use super::settings::Settings;
+use super::types::Setting;
 use super::{Aio, DiskOptions, Format};
 use crate::{Effect, WorkerSpec};
 
@@ -18,6 +19,8 @@ const MAX_FLEET_BYTES: usize = 64;
 const MAX_NAME_BYTES: usize = 63;
 /// First words of the line that marks a VM as ours.
 const MARK: &str = "fourcorners-mark:";
+/// First words of the line with the serials of a VM's data disks, by which they are told from disks that somebody attached.
+const DISKS: &str = "fourcorners-disks:";
 /// Tag of all VMs of ours.
 pub(super) const TAG: &str = "fourcorners";
 
@@ -183,10 +186,12 @@ fn drive(storage: &str, disk: &crate::DiskSpec, options: &DiskOptions) -> String
 }
 
 fn description(record: &VmRecord) -> String {
+    let serials: Vec<&str> = record.spec.disks.iter().map(|disk| disk.serial.as_str()).collect();
     format!(
-        "Worker {} of a Fourcorners storage test. Made by a program and removed by it.\n\n{}\n",
+        "Worker {} of a Fourcorners storage test. Made by a program and removed by it.\n\n{}\n\n{DISKS} {}\n",
         record.spec.name,
-        record.mark().line()
+        record.mark().line(),
+        serials.join(" ")
     )
 }
 
@@ -200,10 +205,13 @@ pub(super) fn fleet_tag(fleet: &str) -> String {
 pub(super) struct VmConfig {
     pub(super) uuid: Option<String>,
     pub(super) mark: Option<Mark>,
+    /// Serials of the data disks that it was made with, by its description.
+    pub(super) serials: Vec<String>,
     pub(super) tags: Vec<String>,
     pub(super) lock: Option<String>,
     pub(super) protected: bool,
-    /// Every volume that destroying the VM would free: (place, volume, serial, bytes). CD-ROMs are none.
+    pub(super) is_template: bool,
+    /// Every volume that destroying the VM would free, also one whose attachment or detachment waits for the next start. CD-ROMs are none.
     pub(super) volumes: Vec<Attached>,
 }
 
@@ -217,33 +225,59 @@ pub(super) struct Attached {
 }
 
 impl VmConfig {
-    /// Reads the answer of `GET /nodes/{node}/qemu/{vmid}/config`.
-    pub(super) fn read(config: &serde_json::Map<String, serde_json::Value>) -> Self {
-        let text = |key: &str| match config.get(key) {
-            Some(serde_json::Value::String(text)) => Some(text.clone()),
-            Some(serde_json::Value::Null) | None => None,
-            Some(other) => Some(other.to_string()),
+    /// Reads the answer of `GET /nodes/{node}/qemu/{vmid}/pending`.
+    pub(super) fn read(settings: &[Setting]) -> Self {
+        let text = |key: &str| {
+            let setting = settings.iter().find(|setting| setting.key == key)?;
+            match if setting.pending.is_null() { &setting.value } else { &setting.pending } {
+                serde_json::Value::String(text) => Some(text.clone()),
+                serde_json::Value::Null => None,
+                other => Some(other.to_string()),
+            }
         };
+        let is_set = |key: &str| text(key).is_some_and(|value| value == "1" || value == "true");
         let uuid = text("smbios1").and_then(|smbios| {
             smbios.split(',').find_map(|option| option.strip_prefix("uuid=")).map(str::to_lowercase)
         });
         let tags = text("tags").unwrap_or_default();
+        let description = text("description").unwrap_or_default();
         Self {
             uuid,
-            mark: text("description").and_then(|description| Mark::find(&description)),
+            mark: Mark::find(&description),
+            serials: serials_in(&description),
             tags: tags.split([';', ',', ' ']).filter(|tag| !tag.is_empty()).map(str::to_owned).collect(),
             lock: text("lock"),
-            protected: text("protection").is_some_and(|value| value == "1" || value == "true"),
-            volumes: config
-                .iter()
-                .filter(|(key, _)| is_drive(key))
-                .filter_map(|(key, value)| Attached::read(key, value.as_str()?))
-                .collect(),
+            protected: is_set("protection"),
+            is_template: is_set("template"),
+            volumes: volumes_in(settings),
         }
     }
 }
 
+fn serials_in(description: &str) -> Vec<String> {
+    let line = description.lines().find_map(|line| line.trim().strip_prefix(DISKS)).unwrap_or_default();
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Volumes that are attached now, then those that only will be.
+fn volumes_in(settings: &[Setting]) -> Vec<Attached> {
+    let drives = || settings.iter().filter(|setting| is_drive(&setting.key));
+    let read = |setting: &Setting, value: &serde_json::Value| Attached::read(&setting.key, value.as_str()?);
+    let mut volumes: Vec<Attached> = drives().filter_map(|drive| read(drive, &drive.value)).collect();
+    for pending in drives().filter_map(|drive| read(drive, &drive.pending)) {
+        if !volumes.contains(&pending) {
+            volumes.push(pending);
+        }
+    }
+    volumes
+}
+
 impl Attached {
+    /// Detached from its controller, and still the VM's. Its options are gone then.
+    pub(super) fn is_unused(&self) -> bool {
+        self.slot.starts_with("unused")
+    }
+
     fn read(slot: &str, drive: &str) -> Option<Self> {
         let mut volume = None;
         let (mut serial, mut size, mut is_cdrom) = (None, None, false);
@@ -347,5 +381,93 @@ pub(super) mod kinds {
             START | STOP => Effect::Change,
             _ => Effect::Destroy,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn setting(key: &str, value: Value, pending: Value) -> Setting {
+        Setting { key: key.into(), value, pending }
+    }
+
+    #[test]
+    fn a_disk_is_rounded_up_to_whole_gib() {
+        for (asked, gib) in [(0, 1), (1, 1), (GIB, 1), (GIB + 1, 2), (8_000_000_000_000, 7_451), (8 << 40, 8_192)] {
+            assert_eq!(allocated_bytes(asked), gib * GIB, "{asked}");
+        }
+        assert!(allocated_bytes(u64::MAX) >= u64::MAX - GIB, "no overflow");
+    }
+
+    #[test]
+    fn sizes_are_read_as_pve_writes_them() {
+        for (text, bytes) in [
+            ("10G", 10 << 30),
+            ("4096K", 4 << 20),
+            ("12M", 12 << 20),
+            ("1.5T", 3 << 39),
+            ("512", 512),
+            ("0.5G", 1 << 29),
+        ] {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "G", "10X", "-1G", "1,5G", "99999999999999T"] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_has_every_volume_that_is_or_will_be_attached_once() {
+        let config = VmConfig::read(&[
+            setting("scsi0", json!("ceph:vm-9-disk-0,serial=a,size=1G"), Value::Null),
+            setting("scsi1", json!("ceph:vm-9-disk-1,size=2G"), json!("nfs:9/vm-9-disk-0.qcow2,size=2G")),
+            setting("virtio3", Value::Null, json!("ceph:vm-9-disk-3")),
+            setting("efidisk0", json!("file=ceph:vm-9-disk-4,size=528K"), Value::Null),
+            setting("unused0", json!("ceph:vm-9-disk-5"), Value::Null),
+            setting("ide2", json!("local:iso/x.iso,media=cdrom,size=1M"), Value::Null),
+            setting("sata0", json!("none,media=cdrom"), Value::Null),
+            setting("scsihw", json!("virtio-scsi-single"), Value::Null),
+        ]);
+        let volumes: Vec<(&str, &str)> =
+            config.volumes.iter().map(|volume| (volume.slot.as_str(), volume.volid.as_str())).collect();
+        assert_eq!(
+            volumes,
+            [
+                ("scsi0", "ceph:vm-9-disk-0"),
+                ("scsi1", "ceph:vm-9-disk-1"),
+                ("efidisk0", "ceph:vm-9-disk-4"),
+                ("unused0", "ceph:vm-9-disk-5"),
+                ("scsi1", "nfs:9/vm-9-disk-0.qcow2"),
+                ("virtio3", "ceph:vm-9-disk-3"),
+            ]
+        );
+        assert_eq!((config.volumes[0].serial.as_deref(), config.volumes[0].size_bytes), (Some("a"), Some(GIB)));
+    }
+
+    #[test]
+    fn a_mark_and_serials_are_read_back_from_the_notes_that_they_were_written_to() {
+        let disk = |serial: &str| crate::DiskSpec { serial: serial.into(), size_bytes: GIB };
+        let spec = WorkerSpec {
+            name: "w1".into(),
+            uuid: "6A1C0000-0000-4000-8000-000000000001".into(),
+            fleet: "fleet-7".into(),
+            disks: vec![disk("w1-d1"), disk("w1-d2")],
+            ..WorkerSpec::default()
+        };
+        let of = |text: &str| text.to_owned();
+        let record = VmRecord { vmid: 9, node: of("a"), storage: of("s"), name: of("n"), mac: of("m"), spec, at: 0 };
+        let notes = format!("for Anna\n{}\nkept", description(&record));
+        let config = VmConfig::read(&[
+            setting("description", json!(notes), Value::Null),
+            setting("smbios1", json!("base64=1,uuid=6A1C0000-0000-4000-8000-000000000001"), Value::Null),
+            setting("tags", json!("x;fc-fleet-7"), Value::Null),
+        ]);
+        assert_eq!(config.mark, Some(record.mark()));
+        assert_eq!(config.serials, ["w1-d1", "w1-d2"]);
+        assert_eq!(disagreement(&record.mark(), &config), None);
+        assert!(disagreement(&Mark { vmid: 10, ..record.mark() }, &config).unwrap().contains("mark"));
     }
 }

@@ -30,23 +30,28 @@ impl Vmids {
         Self { range, data, state: Mutex::default() }
     }
 
-    /// An id that nobody uses as far as can be seen. PVE decides when the VM is created; then another is taken.
-    pub(super) async fn take(&self, client: &Client) -> Result<u32, HypervisorError> {
+    /// An id that nobody uses as far as can be seen. PVE decides when the VM is created; then another is taken. `ask` for those after that:
+    /// there are guests in the range that the token may not see.
+    pub(super) async fn take(&self, client: &Client, ask: bool) -> Result<u32, HypervisorError> {
         let mut state = self.state.lock().await;
         let fresh = state.view.as_ref().is_some_and(|(read, _)| read.elapsed() < client.timing().vmid_view);
         if !fresh {
             let nodes = cluster::online_nodes(client).await?;
             state.view = Some((Instant::now(), cluster::ids_in_use(client, &nodes, &self.data).await?));
         }
-        let used = state.view.as_ref().map(|(_, used)| used);
-        let free = (self.range.first..=self.range.last)
-            .find(|id| !state.given.contains(id) && !used.is_some_and(|used| used.contains(id)));
-        let id = free.ok_or_else(|| HypervisorError::Place {
-            words: format!("no VMID from {} to {} is free", self.range.first, self.range.last),
-            advice: "widen target.vmids, or remove what earlier runs left: fourcorners cleanup".into(),
-        })?;
-        state.given.insert(id);
-        Ok(id)
+        loop {
+            let used = state.view.as_ref().map(|(_, used)| used);
+            let free = (self.range.first..=self.range.last)
+                .find(|id| !state.given.contains(id) && !used.is_some_and(|used| used.contains(id)));
+            let id = free.ok_or_else(|| HypervisorError::Place {
+                words: format!("no VMID from {} to {} is free", self.range.first, self.range.last),
+                advice: "widen target.vmids, or remove what earlier runs left: fourcorners cleanup".into(),
+            })?;
+            state.given.insert(id);
+            if !ask || cluster::is_free(client, id).await? {
+                return Ok(id);
+            }
+        }
     }
 
     /// The id is free again: its VM was destroyed. One that turned out to be taken by others is never given back.

@@ -1,6 +1,6 @@
 //! The connection to a cluster: trust, token, errors, repeats.
 
-use crate::fakes::{Fake, TOKEN, quick};
+use crate::fakes::{Fake, Memory, TOKEN, provision, quick};
 use hypervisor::Hypervisor;
 use hypervisor::proxmox::{Guard, Proxmox, Settings, Token, Trust, presented_fingerprint};
 
@@ -101,4 +101,28 @@ async fn a_message_that_stands_in_the_status_line_only_is_shown() {
     fake.run("pve.terse = True\npve.fail('GET', '/version', 500, 'told as PVE 8 does')");
     let error = fake.provider().inventory().await.unwrap_err().to_string();
     assert!(error.contains("PVE answers 500: told as PVE 8 does"), "{error}");
+}
+
+#[tokio::test]
+async fn a_certificate_that_changes_in_mid_run_ends_it_without_the_token_and_nothing_is_lost() {
+    let Some(fake) = Fake::start() else { return };
+    let before = fake.inventory();
+    let pinned = |sha256: &str| Trust { ca_file: None, fingerprint: Some(sha256.parse().unwrap()) };
+    let provider = with_trust(&fake, pinned(&fake.sha256));
+    let journal = Memory::default();
+    let workers = provision(&provider, 1, 1, &journal).await.unwrap();
+    let other = fake.get("pve.change_certificate()");
+    let credentials = fake.get("pve.credentials");
+    let errors = [
+        provider.guard(&workers).await.unwrap_err().to_string(),
+        provider.destroy(&journal.entries(), &journal).await.unwrap_err().to_string(),
+    ];
+    for error in errors {
+        assert!(error.contains("is pinned") && error.contains("fingerprint"), "{error}");
+    }
+    assert_eq!(fake.get("pve.credentials"), credentials, "the token was not sent");
+    assert_eq!(fake.get("len(pve.vms)"), 1);
+    let again = with_trust(&fake, pinned(other.as_str().unwrap()));
+    assert_eq!(again.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.inventory(), before);
 }

@@ -122,3 +122,84 @@ async fn workers_that_survived_a_crash_are_taken_back() {
     assert_eq!(same, workers.iter().find(|worker| worker.id == "9002").unwrap());
     assert!(restarted.entries().iter().all(|entry| entry.outcome.is_some()));
 }
+
+#[tokio::test]
+async fn a_task_that_its_node_has_forgotten_keeps_nothing_alive() {
+    let Some(fake) = Fake::start() else { return };
+    let before = fake.inventory();
+    let journal = Memory::default();
+    provision(&fake.provider(), 2, 2, &journal).await.unwrap();
+    let mut entries = journal.entries();
+    entries.iter_mut().for_each(|entry| entry.outcome = None);
+    // The orchestrator comes back after weeks; PVE keeps the last tasks only.
+    fake.run("pve.tasks.clear()\npve.tasklog.clear()");
+    let restarted = Memory::of(entries);
+    assert_eq!(fake.provider().destroy(&restarted.entries(), &restarted).await.unwrap(), vec![]);
+    assert!(restarted.entries().iter().all(|entry| entry.outcome.is_some()));
+    assert_eq!(fake.inventory(), before);
+}
+
+/// A creation that broke off on its node after the orchestrator was killed between call and task: the configuration is gone, its two
+/// disks are not.
+async fn broken_off(fake: &Fake) -> Memory {
+    let journal = Memory::default();
+    provision(&fake.provider(), 1, 2, &journal).await.unwrap();
+    fake.run(
+        "pve.vms.clear()\n\
+         next(t for t in pve.tasklog if t['type'] == 'qmcreate')['exitstatus'] = 'unexpected status'",
+    );
+    let mut entries = journal.entries();
+    let created = entries.iter_mut().find(|entry| entry.intent.kind == "proxmox.create-vm").unwrap();
+    (created.task, created.outcome) = (None, None);
+    Memory::of(entries)
+}
+
+#[tokio::test]
+async fn volumes_of_a_creation_whose_task_was_not_recorded_are_removed_by_its_log() {
+    let Some(fake) = Fake::start() else { return };
+    let restarted = broken_off(&fake).await;
+    // What the crash left open is settled by one process, and removed by the next.
+    assert_eq!(fake.provider().recover(&restarted.entries(), &restarted).await.unwrap(), vec![]);
+    assert_eq!(fake.provider().destroy(&restarted.entries(), &restarted).await.unwrap(), vec![]);
+    assert_eq!(fake.get("pve.storages['ceph']['volumes']"), json!({}));
+}
+
+#[tokio::test]
+async fn volumes_of_a_creation_whose_log_cannot_be_read_are_left_and_reported() {
+    let Some(fake) = Fake::start() else { return };
+    let restarted = broken_off(&fake).await;
+    fake.run("pve.fail('GET', '/nodes/{node}/tasks/{upid}/log', 500, 'the log is gone')");
+    let left = fake.provider().destroy(&restarted.entries(), &restarted).await.unwrap();
+    let told = left.iter().filter(|left| left.reason.contains("a creation that broke off")).count();
+    assert_eq!((told, left.len()), (2, 2), "{left:#?}");
+    assert_eq!(fake.get("len(pve.storages['ceph']['volumes'])"), 2);
+}
+
+#[tokio::test]
+async fn a_token_that_loses_its_privileges_in_mid_run_costs_nothing_that_is_not_removed_once_it_has_them_again() {
+    let Some(fake) = Fake::start() else { return };
+    grant(&fake, None);
+    let before = fake.inventory();
+    let (provider, journal) = (provider(&fake, quick()), Memory::default());
+    let workers = provision(&provider, 2, 2, &journal).await.unwrap();
+    fake.run("pve.acl = {'fc@pve!poc': []}");
+    let observed = provider.observe(&workers).await.unwrap();
+    assert!(observed.iter().all(|observed| observed.state == hypervisor::WorkerState::Unknown), "{observed:?}");
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    for vm in ["VM 9000", "VM 9001"] {
+        let told = |left: &hypervisor::LeftAlone| {
+            left.object.starts_with(vm) && left.reason.contains("Permission check failed")
+        };
+        assert!(left.iter().any(told), "{left:#?}");
+    }
+    assert_eq!(fake.get("[vm.status for vm in pve.vms]"), json!(["running", "running"]));
+    grant_again(&fake);
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.inventory(), before);
+}
+
+/// The recipe's ACL, with the pool as it is.
+fn grant_again(fake: &Fake) {
+    grant(fake, None);
+    fake.run("pve.pools['poc'] = {vm.vmid for vm in pve.vms}");
+}

@@ -222,6 +222,15 @@ class Cluster(FakePve):
         return {'guests': guests, 'storages': stores,
                 'pools': dict((name, sorted(ids)) for name, ids in self.pools.items())}
 
+    async def change_certificate(self):
+        """Another certificate on the same port; answers its SHA-256."""
+        import hashlib
+        with tempfile.TemporaryDirectory(prefix='fakepve-') as directory:
+            cert, key, der = make_cert(directory, name='other', hosts=('127.0.0.1',))
+            await self.stop()
+            await self.start(cert, key)
+        return hashlib.sha256(der).hexdigest()
+
     def running_tasks(self):
         return [t['upid'] for t in self.tasklog if t['status'] == 'running']
 

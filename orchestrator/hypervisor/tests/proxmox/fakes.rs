@@ -11,7 +11,7 @@ use hypervisor::{Bootstrap, CreatedWorker, Deployment, DiskSpec, Hypervisor, Hyp
 use serde_json::{Value, json};
 
 #[path = "../memory/mod.rs"]
-mod memory;
+pub(crate) mod memory;
 
 pub(crate) use memory::Memory;
 

@@ -64,7 +64,7 @@ const LIFE: [(&str, &str); 13] = [
     ("GET", "/nodes/{node}/storage/{storage}/content"),
     ("POST", "/nodes/{node}/storage/{storage}/upload"),
     ("POST", "/nodes/{node}/qemu"),
-    ("GET", "/nodes/{node}/qemu/{vmid}/config"),
+    ("GET", "/nodes/{node}/qemu/{vmid}/pending"),
     ("GET", "/nodes/{node}/tasks/{upid}/status"),
     ("POST", "/nodes/{node}/qemu/{vmid}/status/start"),
     ("GET", "/nodes/{node}/qemu/{vmid}/status/current"),
@@ -74,7 +74,7 @@ const LIFE: [(&str, &str); 13] = [
 ];
 
 /// Calls that look at the cluster beside that, and whether their refusal is said; else something is not known that is not needed.
-const LOOKS: [(&str, bool); 9] = [
+const LOOKS: [(&str, bool); 10] = [
     ("/version", true),
     ("/access/permissions", true),
     ("/cluster/status", true),
@@ -83,6 +83,7 @@ const LOOKS: [(&str, bool); 9] = [
     ("/nodes/{node}/qemu", true),
     ("/cluster/ceph/status", true),
     ("/nodes/{node}/ceph/pool", false),
+    ("/storage/{storage}", false),
     ("/nodes/{node}/rrddata", false),
 ];
 

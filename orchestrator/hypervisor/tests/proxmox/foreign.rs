@@ -3,6 +3,7 @@
 use hypervisor::Hypervisor;
 use serde_json::json;
 
+use crate::fakes::memory::living;
 use crate::fakes::{Fake, Memory, bootstrap, provision, spec};
 use crate::preflight::grant;
 
@@ -25,7 +26,7 @@ pve.vm(9010).status = 'running'
     let before = fake.inventory();
     let (provider, journal) = (fake.provider(), Memory::default());
     provision(&provider, 2, 2, &journal).await.unwrap();
-    let found = provider.find(None).await.unwrap();
+    let found = provider.find(None).await.unwrap().found;
     let mut objects: Vec<&str> = found.iter().map(|found| found.object.as_str()).collect();
     objects.sort_unstable();
     assert_eq!(
@@ -180,8 +181,8 @@ async fn what_a_lost_journal_left_is_found_by_its_mark_and_removed_when_adopted(
     let before = fake.inventory();
     let provider = fake.provider();
     provision(&provider, 3, 2, &Memory::default()).await.unwrap();
-    assert_eq!(provider.find(Some("fleet-8")).await.unwrap(), vec![]);
-    let found = provider.find(Some("fleet-7")).await.unwrap();
+    assert_eq!(provider.find(Some("fleet-8")).await.unwrap().found, vec![]);
+    let found = provider.find(Some("fleet-7")).await.unwrap().found;
     assert_eq!(found.len(), 5);
     assert!(found.iter().all(|found| found.fleet == "fleet-7"));
     let journal = Memory::default();
@@ -266,4 +267,243 @@ async fn a_vm_that_takes_the_vmid_while_a_lock_is_waited_for_is_not_destroyed() 
     assert_eq!(fake.get("sorted(pve.storages['ceph']['volumes'])"), json!(["vm-9000-disk-0"]));
     let tried = "sum(1 for t in pve.tasklog if t['type'] == 'qmdestroy' and \"can't lock\" in t['exitstatus'])";
     assert!(fake.get(tried).as_u64().unwrap() >= 1, "the lock was met");
+}
+
+#[tokio::test]
+async fn a_volume_whose_attachment_or_detachment_waits_for_the_next_start_is_not_destroyed() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 2, 1, &journal).await.unwrap();
+    // Hotplug is off: one disk of theirs is still attached, one not yet. A destruction frees both.
+    fake.run(
+        "for vmid in (9000, 9001):\n\
+         \x20   pve.storages['ceph']['volumes']['vm-%d-disk-7' % vmid] = {'content': 'images', 'size': 2**30, 'vmid': vmid}\n\
+         pve.vm(9000).config['scsi5'] = 'ceph:vm-9000-disk-7,size=1G'\n\
+         pve.vm(9000).pending['scsi5'] = None\n\
+         pve.vm(9001).pending['scsi5'] = 'ceph:vm-9001-disk-7,size=1G'",
+    );
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    for (vm, volume) in [("VM 9000", "scsi5 is ceph:vm-9000-disk-7"), ("VM 9001", "scsi5 is ceph:vm-9001-disk-7")] {
+        assert!(left.iter().any(|left| left.object.starts_with(vm) && left.reason.contains(volume)), "{left:#?}");
+    }
+    assert_eq!(fake.get("[vm.status for vm in pve.vms]"), json!(["running", "running"]));
+    assert_eq!(fake.get("len(pve.storages['ceph']['volumes'])"), 4);
+}
+
+#[tokio::test]
+async fn a_disk_that_has_the_name_of_one_of_ours_and_not_its_serial_is_not_destroyed() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 1, 2, &journal).await.unwrap();
+    // Somebody removed our first disk and added one of their own: PVE gave it the name that was free.
+    fake.run("pve.vm(9000).config['scsi0'] = 'ceph:vm-9000-disk-0,size=3G'");
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(left[0].reason.contains("its scsi0 is ceph:vm-9000-disk-0, a volume that we did not make"), "{left:#?}");
+    assert_eq!(fake.get("sorted(pve.storages['ceph']['volumes'])"), json!(["vm-9000-disk-0", "vm-9000-disk-1"]));
+    // One of ours that was detached has no serial any more, and is ours by its name.
+    fake.run(
+        "config = pve.vm(9000).config\nconfig['unused0'] = 'ceph:vm-9000-disk-1'\ndel config['scsi0'], config['scsi1']",
+    );
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.get("[vm.vmid for vm in pve.vms]"), json!([]));
+}
+
+#[tokio::test]
+async fn what_people_do_to_a_worker_keeps_it_only_where_they_may_want_it() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 3, 1, &journal).await.unwrap();
+    fake.run(
+        "renamed, moved, template = (pve.vm(vmid) for vmid in (9000, 9001, 9002))\n\
+         renamed.name = renamed.config['name'] = 'anna'\n\
+         renamed.config['description'] += '\\nlooked at by Anna'\n\
+         renamed.snapshots['before'] = dict(renamed.config, snaptime=1)\n\
+         renamed.config['parent'] = 'before'\n\
+         moved.config['unused0'] = 'ceph:vm-9001-disk-0'\n\
+         moved.config['scsi0'] = moved.config['scsi0'].replace('ceph:', 'local-lvm:')\n\
+         pve.storages['local-lvm'].setdefault('volumes', {})['vm-9001-disk-0'] = {'content': 'images', 'size': 3 * 2**30, 'vmid': 9001}\n\
+         template.status, template.template = 'stopped', True\n\
+         template.config['template'] = 1\n\
+         template.config['scsi0'] = template.config['scsi0'].replace(':vm-', ':base-')\n\
+         pve._qm_rename_volume('ceph:vm-9002-disk-0')",
+    );
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(left[0].object.starts_with("VM 9002") && left[0].reason.contains("made it a template"), "{left:#?}");
+    assert!(left[1..].iter().all(|left| left.object.contains(".iso")), "{left:#?}");
+    assert_eq!(fake.get("[vm.vmid for vm in pve.vms]"), json!([9002]));
+    assert_eq!(
+        fake.get("[sorted(pve.storages[s]['volumes']) for s in ('ceph', 'local-lvm')]"),
+        json!([["base-9002-disk-0"], []])
+    );
+}
+
+#[tokio::test]
+async fn a_vm_that_is_moved_while_it_waits_for_its_turn_is_followed() {
+    let Some(fake) = Fake::start() else { return };
+    let before = fake.inventory();
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 1, 1, &journal).await.unwrap();
+    fake.run(
+        "def move(request):\n\
+         \x20 if request.path.endswith('/nodes/pve1/qemu/9000/status/current'):\n\
+         \x20   pve.vm(9000).node = 'pve2'\n\
+         pve.before = move",
+    );
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.inventory(), before);
+}
+
+#[tokio::test]
+async fn a_destruction_that_fails_for_something_that_does_not_exist_is_no_destruction() {
+    let Some(fake) = Fake::start() else { return };
+    let before = fake.inventory();
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 1, 1, &journal).await.unwrap();
+    fake.run("pve.task_fails['qmdestroy'] = \"storage 'ceph' does not exist\"");
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(left[0].object.starts_with("VM 9000") && left[0].reason.contains("storage 'ceph'"), "{left:#?}");
+    assert_eq!(fake.get("len(pve.vms)"), 1);
+    fake.run("pve.task_fails.clear()");
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.inventory(), before);
+}
+
+#[tokio::test]
+async fn a_vmid_of_a_guest_outside_of_our_pool_costs_another_id_and_is_nothing_that_we_left() {
+    let Some(fake) = Fake::start() else { return };
+    grant(&fake, None);
+    fake.run("pve.add_vm(9000, 'theirs', node='pve2')");
+    let before = fake.inventory();
+    let provider = fake.provider_with(|settings| settings.pool = Some("poc".into()));
+    let journal = Memory::default();
+    let workers = provision(&provider, 2, 1, &journal).await.unwrap();
+    let mut ids: Vec<&str> = workers.iter().map(|worker| worker.id.as_str()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, ["9001", "9002"]);
+    assert!(journal.entries().iter().all(|entry| entry.outcome.is_some()));
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.inventory(), before);
+    // Nor is one that takes the id of a worker that is gone.
+    fake.run("pve.add_vm(9001, 'theirs', node='pve1', status='running')");
+    let before = fake.inventory();
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.inventory(), before);
+}
+
+#[tokio::test]
+async fn a_range_that_guests_outside_of_our_pool_fill_costs_an_id_each_and_no_more() {
+    let Some(fake) = Fake::start() else { return };
+    grant(&fake, None);
+    fake.run("for vmid in range(9000, 9040):\n  pve.add_vm(vmid, 'theirs', node='pve2')");
+    let provider = fake.provider_with(|settings| settings.pool = Some("poc".into()));
+    let workers = provision(&provider, 1, 1, &Memory::default()).await.unwrap();
+    assert_eq!(workers[0].id, "9040");
+    assert_eq!(fake.requests("POST", "/qemu"), 2, "the first refusal tells that there are such guests");
+}
+
+#[tokio::test]
+async fn a_volume_of_a_guest_outside_of_our_pool_that_took_the_vmid_meanwhile_stays() {
+    let Some(fake) = Fake::start() else { return };
+    grant(&fake, None);
+    let provider = fake.provider_with(|settings| settings.pool = Some("poc".into()));
+    let journal = Memory::default();
+    provision(&provider, 1, 1, &journal).await.unwrap();
+    // Ours leaves its volume; while volumes are listed, theirs has the id, and a disk of that name and size.
+    fake.run(
+        "pve._qm_free = lambda volid: None\n\
+         def take(request):\n\
+         \x20 if request.path.endswith('/storage/ceph/content') and not pve.vm(9000):\n\
+         \x20   pve.add_vm(9000, 'theirs', node='pve2', config={'scsi0': 'ceph:vm-9000-disk-0,size=3G'})\n\
+         pve.before = take",
+    );
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.get("[vm.name for vm in pve.vms]"), json!(["theirs"]));
+    assert_eq!(fake.get("sorted(pve.storages['ceph']['volumes'])"), json!(["vm-9000-disk-0"]));
+}
+
+#[tokio::test]
+async fn what_somebody_attached_is_not_adopted_with_the_vm() {
+    let Some(fake) = Fake::start() else { return };
+    let before = fake.inventory();
+    let provider = fake.provider();
+    provision(&provider, 1, 2, &Memory::default()).await.unwrap();
+    fake.run(
+        "pve.storages['ceph']['volumes']['vm-9000-disk-7'] = {'content': 'images', 'size': 2**30, 'vmid': 9000}\n\
+         pve.vm(9000).config['scsi5'] = 'ceph:vm-9000-disk-7,serial=theirs,size=1G'",
+    );
+    let journal = Memory::default();
+    for found in &provider.find(Some("fleet-7")).await.unwrap().found {
+        provider.adopt(found, &journal).await.unwrap();
+    }
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(left[0].reason.contains("its scsi5 is ceph:vm-9000-disk-7"), "{left:#?}");
+    assert_eq!(fake.get("sorted(pve.storages['ceph']['volumes'])[-1]"), "vm-9000-disk-7");
+    fake.run("del pve.vm(9000).config['scsi5'], pve.storages['ceph']['volumes']['vm-9000-disk-7']");
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.inventory(), before);
+}
+
+#[tokio::test]
+async fn a_volume_that_two_workers_of_one_vmid_record_is_the_one_s_that_it_agrees_with() {
+    let Some(fake) = Fake::start() else { return };
+    fake.run("pve.store_file('local', 'x.iso', 10)");
+    let before = fake.inventory();
+    let (provider, journal) = (fake.provider(), Memory::default());
+    let small = spec(1, "pve1", "local:iso/x.iso", 1);
+    let mut large = spec(2, "pve1", "local:iso/x.iso", 1);
+    large.disks[0].size_bytes = 5 << 30;
+    for spec in [&small, &large] {
+        assert_eq!(provider.create_worker(spec, &journal).await.unwrap().id, "9000");
+        if *spec == small {
+            assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+        }
+    }
+    fake.run("pve._qm_free = lambda volid: None");
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    let mut after = fake.inventory();
+    after["storages"]["ceph"]["avail"] = before["storages"]["ceph"]["avail"].clone();
+    assert_eq!(after, before);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_now_is_not_called_gone() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 2, 1, &journal).await.unwrap();
+    fake.run("pve.set_node_offline('pve2')");
+    let search = provider.find(Some("fleet-7")).await.unwrap();
+    let found: Vec<&str> = search.found.iter().map(|found| found.host.as_str()).collect();
+    assert_eq!(found, ["pve1", "pve1"], "{search:#?}");
+    assert_eq!(search.unread.len(), 1, "{search:#?}");
+    assert!(search.unread[0].object.starts_with("VM 9001"), "{search:#?}");
+    assert!(search.unread[0].reason.contains("No route to host"), "{search:#?}");
+    assert_eq!(provider.find(Some("fleet-8")).await.unwrap().unread, vec![]);
+    let both = fake.provider_with(|settings| {
+        settings.nodes = Some(hypervisor::proxmox::Nodes::Evenly(vec!["pve1".into(), "pve2".into()]));
+    });
+    let blind = both.find(None).await.unwrap().blind;
+    assert!(blind.len() == 1 && blind[0].starts_with("images on pve2: "), "{blind:?}");
+}
+
+#[tokio::test]
+async fn an_image_that_stays_on_one_node_is_still_in_the_journal_when_it_is_gone_from_another() {
+    let Some(fake) = Fake::start() else { return };
+    let before = fake.inventory();
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 2, 1, &journal).await.unwrap();
+    fake.run(
+        "def refuse(request):\n\
+         \x20 if request.method == 'DELETE' and '/nodes/pve2/storage/' in request.path:\n\
+         \x20   raise PveError(500, 'refused for a test')\n\
+         pve.before = refuse",
+    );
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(left.len() == 1 && left[0].object.ends_with(".iso on pve2"), "{left:#?}");
+    let entries = journal.entries();
+    let nodes: Vec<_> = living(&entries).into_iter().map(|entry| &entry.intent.details["node"]).collect();
+    assert_eq!(nodes, ["pve2"]);
+    fake.run("pve.before = None");
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(living(&journal.entries()), Vec::<&hypervisor::JournalEntry>::new());
+    assert_eq!(fake.inventory(), before);
 }

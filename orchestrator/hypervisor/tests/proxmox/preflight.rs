@@ -72,7 +72,7 @@ fn warning<'a>(findings: &'a [Finding], text: &str) -> &'a Finding {
 async fn a_sound_cluster_gives_notes_only_and_nothing_is_changed() {
     let Some(fake) = Fake::start() else { return };
     grant(&fake, None);
-    fake.run("pve.answers['/nodes/{node}/ceph/pool'] = [{'pool': 2, 'pool_name': 'ceph', 'size': 3, 'min_size': 2, 'type': 'replicated'}]");
+    fake.run("pve.answers['/nodes/{node}/ceph/pool'] = [{'pool': 2, 'pool_name': 'rbd', 'size': 3, 'min_size': 2, 'type': 'replicated'}]");
     let before = fake.inventory();
     let found = findings(&fake.provider_with(in_pool), &deployment(4)).await;
     assert!(found.iter().all(|finding| finding.severity == Severity::Note), "{found:#?}");
@@ -175,6 +175,42 @@ async fn the_storage_under_test() {
 }
 
 #[tokio::test]
+async fn replication_is_that_of_the_pool_the_data_is_in_or_it_is_not_told() {
+    let Some(fake) = Fake::start() else { return };
+    let pool =
+        |name: &str, size: u32, kind: &str| format!("{{'pool_name': '{name}', 'size': {size}, 'type': '{kind}'}}");
+    let pools = [
+        pool(".mgr", 3, "replicated"),
+        pool("vms", 2, "replicated"),
+        pool("ceph", 4, "replicated"),
+        pool("ec", 6, "erasure"),
+    ];
+    let told = async |config: &str, pools: &[String], readable: bool| {
+        fake.run(&format!("pve.answers['/nodes/{{node}}/ceph/pool'] = [{}]", pools.join(", ")));
+        fake.run(&format!("pve.answers['/storage/{{storage}}'] = {config}\npve.failures = {{}}"));
+        if !readable {
+            fake.run("pve.answers.pop('/storage/{storage}')\npve.fail('GET', '/storage/{storage}', 403, 'Permission check failed')");
+        }
+        let found = findings(&fake.provider(), &deployment(2)).await;
+        let note = found.iter().find(|finding| finding.message.contains("data disks take 12.0 GiB")).unwrap();
+        note.message.split_once("; its ").unwrap().1.to_owned()
+    };
+    let copies = |told: &str| told.split(", so").next().unwrap_or_default().to_owned();
+    assert_eq!(copies(&told("{'pool': 'vms'}", &pools, true).await), "pool keeps 2 copies");
+    assert_eq!(copies(&told("{'pool': 'vms', 'data-pool': 'ceph'}", &pools, true).await), "pool keeps 4 copies");
+    assert_eq!(copies(&told("{}", &pools, false).await), "pool keeps 4 copies", "named after its pool");
+    for (config, pools, readable) in [
+        // Another cluster's, erasure coded, unknown, and nothing but a pool that is not it.
+        ("{'pool': 'vms', 'monhost': '192.0.2.1'}", &pools[..], true),
+        ("{'pool': 'vms', 'data-pool': 'ec'}", &pools[..], true),
+        ("{}", &pools[..], true),
+        ("{}", &pools[..1], false),
+    ] {
+        assert_eq!(told(config, pools, readable).await, "Ceph replication cannot be told", "{config}");
+    }
+}
+
+#[tokio::test]
 async fn storage_of_each_nodes_own_is_judged_by_the_workers_there() {
     let Some(fake) = Fake::start() else { return };
     let own = |settings: &mut Settings| {
@@ -238,8 +274,21 @@ async fn processors_memory_and_disks() {
     let found = findings(&fake.provider(), &Deployment { vcpus: 2, ..deployment(1) }).await;
     warning(&found, "workers take 2 and running guests 3");
     assert_eq!(blockers(&found).len(), 0, "{found:#?}");
+    // What guests do not use now is theirs all the same.
+    fake.run("pve.vm(100).config['memory'] = 5120");
+    let found = findings(&fake.provider(), &Deployment { memory_bytes: 3 * GIB, ..deployment(1) }).await;
+    warning(
+        &found,
+        "of which running guests may take 5120 MiB; 1 workers with a reserve make that more than it has: 9216 MiB",
+    );
+    assert_eq!(blockers(&found).len(), 0, "{found:#?}");
+    fake.run("pve.vm(100).config['memory'] = 512");
     let finding = only_blocker(&fake, |_| {}, &Deployment { memory_bytes: 3 * GIB, ..deployment(3) }).await;
     assert!(finding.message.contains("node pve1 has 6144 MiB of memory free; 2 workers need 7168 MiB"), "{finding:?}");
+    // Guests that the token may not see show in the load of their node.
+    fake.run("pve.vms.clear()\nstats = pve._node_stats\npve._node_stats = lambda *a: dict(stats(*a), cpu=0.75)");
+    let found = findings(&fake.provider(), &Deployment { vcpus: 2, ..deployment(1) }).await;
+    warning(&found, "workers take 2 and the node's load 3");
     let finding = only_blocker(&fake, |_| {}, &Deployment { disks_per_worker: 32, ..deployment(1) }).await;
     assert!(finding.message.contains("32 data disks a worker: a VM has room for 31"), "{finding:?}");
 }

@@ -1,5 +1,7 @@
 //! Do no harm: the guard's readings and breaches, and the load of hosts that explains a figure.
 
+use std::time::{Duration, Instant};
+
 use hypervisor::proxmox::Guard;
 use hypervisor::{Breach, CreatedWorker, Hypervisor};
 use serde_json::json;
@@ -27,6 +29,18 @@ async fn a_healthy_cluster_breaks_no_limit_at_a_few_reads() {
     assert_eq!(reading.storages.len(), 1, "a shared storage is looked at once");
     assert_eq!(reading.storages[0].available_bytes, 994 << 30);
     assert!((reading.storages[0].free_percent() - 99.4).abs() < 0.001);
+}
+
+#[tokio::test]
+async fn answers_that_are_slow_do_not_add_up() {
+    let Some(fake) = Fake::start() else { return };
+    fake.run("pve.nodes_named('pve1', 'pve2', 'pve3', 'pve4', 'pve5', 'pve6')");
+    let workers = provision(&fake.provider(), 6, 1, &Memory::default()).await.unwrap();
+    // Ten reads of a second each; a breach must stop the load within 15 s, at looks every 10 s.
+    fake.run("pve.time_scale = 1\npve.slow_network(1.0)\npve.lose_quorum()");
+    let since = Instant::now();
+    assert_eq!(breaches(&fake, &workers).await[0].limit, "quorum");
+    assert!(since.elapsed() < Duration::from_secs(7), "{:?}", since.elapsed());
 }
 
 #[tokio::test]
@@ -67,6 +81,16 @@ async fn a_ceph_that_is_full_or_silent_is_a_breach() {
     assert_eq!(limits, ["min_free_percent", "ceph"], "{found:?}");
     assert!(found[0].message.contains("not active any more"), "{found:?}");
     assert!(found[1].message.contains("does not answer: rados_connect failed"), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_guard_that_may_not_look_is_blind_and_blames_nobody() {
+    let Some((fake, workers)) = with_workers().await else { return };
+    for template in ["/cluster/ceph/status", "/cluster/status", "/nodes/{node}/storage/{storage}/status"] {
+        fake.run(&format!("pve.failures = {{}}\npve.fail('GET', {template:?}, 403, 'Permission check failed')"));
+        let error = fake.provider().guard(&workers).await.unwrap_err().to_string();
+        assert!(error.contains("Permission check failed"), "{template}: {error}");
+    }
 }
 
 #[tokio::test]

@@ -160,9 +160,10 @@ async fn an_image_goes_to_shared_storage_once_and_never_over_another_file() {
     let (provider, journal) = (fake.provider(), Memory::default());
     let (_dir, image) = image_file();
     let hosts = ["pve1".to_owned(), "pve2".to_owned()];
+    fake.run("pve.fail('POST', '/nodes/{node}/storage/{storage}/upload', 503, 'busy', times=2)");
     let name = provider.upload_image(&image, &hosts, &journal).await.unwrap().unwrap();
     assert_eq!(name, "local:iso/fourcorners-0123456789ab-fleet-7.iso");
-    assert_eq!(fake.requests("POST", "/upload"), 1);
+    assert_eq!(fake.requests("POST", "/upload"), 3, "once, after two refusals that passed");
     assert_eq!(
         fake.get("pve.storages['local']['volumes']['iso/fourcorners-0123456789ab-fleet-7.iso']['size']"),
         100_000
@@ -171,7 +172,7 @@ async fn an_image_goes_to_shared_storage_once_and_never_over_another_file() {
     assert_eq!(fake.get(sent), "sha256 True");
     let error = provider.upload_image(&image, &hosts, &journal).await.unwrap_err().to_string();
     assert!(error.contains("exists on pve1 already"), "{error}");
-    assert_eq!(fake.requests("POST", "/upload"), 1, "nothing was overwritten");
+    assert_eq!(fake.requests("POST", "/upload"), 3, "nothing was overwritten");
     assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
     assert_eq!(fake.get("sorted(pve.storages['local']['files'])"), json!([]));
 }

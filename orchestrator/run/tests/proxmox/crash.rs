@@ -37,6 +37,8 @@ async fn live(bench: &Bench, kill: Kill) -> (bool, usize) {
         () = provider.kill.killed.notified() => false,
         () = cancel => false,
     };
+    // What was handed to the database by then is in it; after a process's death it would be now, or never.
+    store.close().await.unwrap();
     (lived, provider.kill.operations.load(Ordering::Relaxed))
 }
 

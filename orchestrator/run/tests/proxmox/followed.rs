@@ -11,8 +11,8 @@ use std::time::Duration;
 use analysis::export::Export;
 use hypervisor::proxmox::{Guard, Proxmox, Timing, Token};
 use hypervisor::{
-    Bootstrap, BoxFuture, Breach, CreatedWorker, Deployment, Finding, Found, HostSample, Hypervisor, HypervisorError,
-    Image, Intent, Inventory, Journal, JournalEntry, JournalError, LeftAlone, Observed, WorkerSpec,
+    Bootstrap, BoxFuture, Breach, CreatedWorker, Deployment, Finding, HostSample, Hypervisor, HypervisorError, Image,
+    Intent, Inventory, Journal, JournalEntry, JournalError, LeftAlone, Observed, Search, WorkerSpec,
 };
 use run::fleet::Authority;
 use run::{Place, Progress, Request, RunOptions, WatchTimes, WorkerImage};
@@ -227,7 +227,7 @@ impl Hypervisor for Followed {
         Box::pin(async move { self.provider.destroy(recorded, &self.mortal(journal)).await })
     }
 
-    fn find<'a>(&'a self, fleet: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Found>, HypervisorError>> {
+    fn find<'a>(&'a self, fleet: Option<&'a str>) -> BoxFuture<'a, Result<Search, HypervisorError>> {
         self.provider.find(fleet)
     }
 

@@ -15,6 +15,8 @@ const OLDEST: u32 = 8;
 const TESTED: u32 = 9;
 /// Memory that a node keeps beyond the workers, bytes: QEMU's own and the page tables of a VM come on top of its RAM.
 const NODE_RESERVE_BYTES: u64 = 1 << 30;
+/// Share of a node's CPUs in use from which on others are at work there.
+const BUSY_SHARE: f64 = 0.1;
 
 pub(super) fn all(view: &View, settings: &Settings, deployment: &Deployment, token: &str) -> Vec<Finding> {
     let mut findings = privileges::lacking(&view.permissions, settings, token);
@@ -125,13 +127,16 @@ fn processors(view: &View, deployment: &Deployment) -> Vec<Finding> {
             ));
         }
         let guests = view.resources.iter().filter(|guest| guest.is_guest() && guest.is_running());
-        let others: f64 = guests.filter(|guest| guest.node.as_deref() == Some(name)).filter_map(|g| g.maxcpu).sum();
+        let guests: f64 = guests.filter(|guest| guest.node.as_deref() == Some(name)).filter_map(|g| g.maxcpu).sum();
+        // A token of the recipe sees no guests but its pool's: that they are there shows in the node's load.
+        let busy = node(view, name)?.cpu.filter(|share| *share >= BUSY_SHARE).map_or(0.0, |share| share * has);
+        let (others, whose) = if busy > guests { (busy, "the node's load") } else { (guests, "running guests") };
         let workers_cpus = each * f64::from(u32::try_from(workers).unwrap_or(u32::MAX));
         (workers_cpus + others > has).then(|| {
             warning(
                 format!(
-                    "node {name} has {has} CPUs; {workers} workers take {workers_cpus} and running guests {others}: \
-                     they would share them"
+                    "node {name} has {has} CPUs; {workers} workers take {workers_cpus} and {whose} {}: they would share them",
+                    (others * 10.0).round() / 10.0
                 ),
                 "use fewer vcpus or workers on that node: CPUs that are shared disturb figures and neighbours",
             )
@@ -145,8 +150,8 @@ fn memory(view: &View, deployment: &Deployment) -> Vec<Finding> {
         let found = node(view, name)?;
         let free = found.maxmem?.saturating_sub(found.mem?);
         let needed = workers.saturating_mul(deployment.memory_bytes).saturating_add(NODE_RESERVE_BYTES);
-        (needed > free).then(|| {
-            blocker(
+        if needed > free {
+            return Some(blocker(
                 format!(
                     "node {name} has {} MiB of memory free; {workers} workers need {} MiB with a reserve of {} MiB",
                     free >> 20,
@@ -154,6 +159,21 @@ fn memory(view: &View, deployment: &Deployment) -> Vec<Finding> {
                     NODE_RESERVE_BYTES >> 20
                 ),
                 "use less memory or fewer workers on that node: without memory the kernel ends somebody's VM",
+            ));
+        }
+        let guests = view.resources.iter().filter(|guest| guest.is_guest() && guest.is_running());
+        let guests = guests.filter(|guest| guest.node.as_deref() == Some(name)).filter_map(|guest| guest.maxmem);
+        let (has, promised) = (found.maxmem?, guests.fold(0_u64, u64::saturating_add));
+        (needed.saturating_add(promised) > has).then(|| {
+            warning(
+                format!(
+                    "node {name} has {} MiB of memory, of which running guests may take {} MiB; {workers} workers with a reserve \
+                     make that more than it has: {} MiB",
+                    has >> 20,
+                    promised >> 20,
+                    needed.saturating_add(promised) >> 20
+                ),
+                "use less memory or fewer workers on that node, or know that no guest there comes to need all of its memory meanwhile",
             )
         })
     };
@@ -162,7 +182,7 @@ fn memory(view: &View, deployment: &Deployment) -> Vec<Finding> {
 
 fn network(view: &View, settings: &Settings) -> Vec<Finding> {
     // Without the privilege PVE lists no bridges: that is the finding, not a bridge that is missing.
-    if !privileges::may_use_bridge(&view.permissions, &settings.bridge) {
+    if !privileges::may_use_bridge(&view.permissions, &settings.bridge, settings.vlan) {
         return Vec::new();
     }
     let mut findings = Vec::new();

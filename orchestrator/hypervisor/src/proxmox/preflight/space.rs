@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::types::{CephPool, StorageStatus};
+use super::super::types::{CephPool, StorageConfig, StorageStatus};
 use super::super::vm::allocated_bytes;
 use super::super::{Guard, settings::Settings};
 use super::View;
@@ -36,7 +36,8 @@ pub(super) fn all(view: &View, settings: &Settings, guard: &Guard, deployment: &
         };
         let needed = each.saturating_mul(count);
         findings.extend(room(&place, storage, needed, guard));
-        findings.push(note(&place, storage, needed, count, deployment, view.ceph_pools.as_deref()));
+        let copies = copies(storage, view);
+        findings.push(note(&place, storage, needed, count, deployment, copies));
     }
     findings
 }
@@ -129,14 +130,14 @@ fn note(
     needed: u64,
     workers: u64,
     deployment: &Deployment,
-    pools: Option<&[CephPool]>,
+    copies: Option<u64>,
 ) -> Finding {
     let disks = workers.saturating_mul(u64::from(deployment.disks_per_worker));
     let available = storage.avail.unwrap_or(0);
-    let replication = match (storage.kind.as_str(), replicas(storage, pools)) {
-        ("rbd", Some(replicas)) => format!(
-            "; its pool keeps {replicas} copies, so that is {} of raw space ({} free counts copies already)",
-            gib(needed.saturating_mul(replicas)),
+    let replication = match (storage.kind.as_str(), copies) {
+        ("rbd", Some(copies)) => format!(
+            "; its pool keeps {copies} copies, so that is {} of raw space ({} free counts copies already)",
+            gib(needed.saturating_mul(copies)),
             gib(available)
         ),
         ("rbd" | "cephfs", None) => "; its Ceph replication cannot be told".to_owned(),
@@ -153,12 +154,21 @@ fn note(
     }
 }
 
-/// Copies that the storage's Ceph pool keeps. PVE names a pool's storage after it unless told otherwise.
-fn replicas(storage: &StorageStatus, pools: Option<&[CephPool]>) -> Option<u64> {
-    let pools = pools?;
-    let named = pools.iter().find(|pool| pool.pool_name == storage.storage);
-    let pool = named.or(if let [only] = pools { Some(only) } else { None })?;
+/// Copies that the Ceph pool keeps which the data is in; none where that cannot be told for sure.
+fn copies(storage: &StorageStatus, view: &View) -> Option<u64> {
+    let name = pool_of(storage, view.storage_config.as_ref())?;
+    let pool: &CephPool = view.ceph_pools.as_ref()?.iter().find(|pool| pool.pool_name == name)?;
     pool.size.filter(|_| pool.kind != "erasure")
+}
+
+/// The pool of PVE's own Ceph that a storage's data is in. Where the token may not read its configuration, it is the one that the storage is
+/// named after, as PVE does unless told otherwise.
+fn pool_of<'a>(storage: &'a StorageStatus, config: Option<&'a StorageConfig>) -> Option<&'a str> {
+    let Some(config) = config else { return Some(&storage.storage) };
+    if config.monhost.as_ref().is_some_and(|monitors| !monitors.is_empty()) {
+        return None;
+    }
+    Some(config.data_pool.as_deref().or(config.pool.as_deref()).unwrap_or("rbd"))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
