@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use analysis::export::Export;
 use askama::Template;
 use axum::extract::{Form, Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -19,7 +18,7 @@ use crate::format::Time;
 use crate::frame::{Flash, Frame, html, onward};
 use crate::problem::Problem;
 use crate::report::{ReportView, Tables, verdict, write_report};
-use crate::source::RunSummary;
+use crate::source::{Measured, RunSummary};
 use crate::streamed::streamed;
 use crate::visitor::Visitor;
 
@@ -229,14 +228,16 @@ async fn summary(app: &App, id: &str) -> Result<RunSummary, Problem> {
 
 /// `/runs/{id}/export.html`.
 pub(crate) async fn export_as_html(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let (id, export) = load(&app, &id).await?;
-    download(id, export, "html", "text/html; charset=utf-8", write_report)
+    let (id, measured) = load(&app, &id).await?;
+    let file = file_name(&measured.run.name, id, "html");
+    download(&file, "text/html; charset=utf-8", move |to| write_report(measured, to))
 }
 
 /// `/runs/{id}/export.json`.
 pub(crate) async fn export_as_json(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let (id, export) = load(&app, &id).await?;
-    download(id, export, "json", "application/json", write_json)
+    let (id, measured) = load(&app, &id).await?;
+    let file = file_name(&measured.run.name, id, "json");
+    download(&file, "application/json", move |to| write_json(measured, to))
 }
 
 /// `/runs/{id}/export.csv`.
@@ -244,7 +245,8 @@ pub(crate) async fn export_as_csv(State(app): State<App>, Path(id): Path<String>
     let id = run_id(&id)?;
     // It has no seconds.
     let export = app.runs().load_figures(id).await?.ok_or_else(|| Problem::no_run(&id.to_string()))?;
-    download(id, export, "csv", "text/csv; charset=utf-8", write_csv)
+    let file = file_name(&export.run.name, id, "csv");
+    download(&file, "text/csv; charset=utf-8", move |to| write_csv(&export, to))
 }
 
 /// A run's id is a UUID; nothing else reaches the source.
@@ -253,10 +255,10 @@ pub(crate) fn run_id(id: &str) -> Result<Uuid, Problem> {
 }
 
 /// A run with all that was measured.
-pub(crate) async fn load(app: &App, id: &str) -> Result<(Uuid, Export), Problem> {
+pub(crate) async fn load(app: &App, id: &str) -> Result<(Uuid, Measured), Problem> {
     let id = run_id(id)?;
-    let export = app.runs().load_export(id).await?;
-    export.map(|export| (id, export)).ok_or_else(|| Problem::no_run(&id.to_string()))
+    let measured = app.runs().load_export(id).await?;
+    measured.map(|measured| (id, measured)).ok_or_else(|| Problem::no_run(&id.to_string()))
 }
 
 /// Rendering takes tens of milliseconds for a long run: away from the threads that answer.
@@ -266,17 +268,14 @@ pub(crate) async fn render(make: impl FnOnce() -> Result<String, Error> + Send +
 }
 
 fn download(
-    id: Uuid,
-    export: Export,
-    extension: &str,
+    file: &str,
     kind: &'static str,
-    write: fn(&Export, &mut dyn Write) -> Result<(), Error>,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), Error> + Send + 'static,
 ) -> Result<Response, Problem> {
-    let disposition = format!("attachment; filename=\"{}\"", file_name(&export.run.name, id, extension));
-    let disposition = HeaderValue::try_from(disposition).map_err(|error| Problem::render(&error))?;
-    let body = streamed(move |to| write(&export, to));
+    let disposition = HeaderValue::try_from(format!("attachment; filename=\"{file}\""));
+    let disposition = disposition.map_err(|error| Problem::render(&error))?;
     let headers = [(header::CONTENT_TYPE, HeaderValue::from_static(kind)), (header::CONTENT_DISPOSITION, disposition)];
-    Ok((headers, body).into_response())
+    Ok((headers, streamed(write)).into_response())
 }
 
 /// `fourcorners-demo-2c1d4e5f6a7b.html`: letters, digits and dashes only, whatever the name has.
