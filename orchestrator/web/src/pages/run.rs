@@ -45,18 +45,30 @@ struct CasePage {
     view: ReportView,
 }
 
-#[derive(Template)]
-#[template(path = "pages/delete_run.html")]
-struct DeletePage {
-    frame: Frame,
+/// The run that a page asks about.
+struct RunAsked {
     id: Uuid,
     name: String,
     state: String,
     tone: &'static str,
     started: Time,
     note: String,
+}
+
+#[derive(Template)]
+#[template(path = "pages/delete_run.html")]
+struct DeletePage {
+    frame: Frame,
+    run: RunAsked,
     /// What the journal does not say to be removed; asked about once more.
     left: Option<String>,
+}
+
+impl From<RunSummary> for RunAsked {
+    fn from(run: RunSummary) -> Self {
+        let (state, tone, _) = verdict(&run.state, run.complete);
+        Self { id: run.id, name: run.name, state, tone, started: Time(run.started), note: run.note }
+    }
 }
 
 /// A note.
@@ -161,11 +173,7 @@ pub(crate) async fn delete(
 #[template(path = "pages/tear_down.html")]
 struct TearDownPage {
     frame: Frame,
-    id: Uuid,
-    name: String,
-    state: String,
-    tone: &'static str,
-    started: Time,
+    run: RunAsked,
     left: Vec<String>,
 }
 
@@ -180,8 +188,7 @@ pub(crate) async fn tear_down_page(
         return Err(Problem::conflict(format!("The run {} goes on: stop it, which removes what it made.", run.name)));
     }
     let left = app.workshop().left(run.id).await?;
-    let (state, tone, _) = verdict(&run.state, run.complete);
-    html(&TearDownPage { frame, id: run.id, name: run.name, state, tone, started: Time(run.started), left })
+    html(&TearDownPage { frame, run: run.into(), left })
 }
 
 /// `POST /runs/{id}/tear-down`.
@@ -210,8 +217,7 @@ fn delete_question(frame: Frame, run: RunSummary, left: Option<String>) -> Resul
             run.name
         )));
     }
-    let (state, tone, _) = verdict(&run.state, run.complete);
-    Ok(DeletePage { frame, id: run.id, name: run.name, state, tone, started: Time(run.started), note: run.note, left })
+    Ok(DeletePage { frame, run: run.into(), left })
 }
 
 /// What a run may have left, where its deletion was refused for that.
