@@ -3,6 +3,7 @@
 
 mod browser;
 mod clusters;
+mod rehearsal;
 mod tear_down;
 
 use std::time::Duration;
