@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::{skip, workspace};
+use crate::{Answer, Site, skip, workspace};
 
 /// Secret of the token that the fake knows.
 pub const SECRET: &str = "the-secret-of-the-token";
@@ -105,6 +106,34 @@ impl Fake {
         self.get("pve.inventory()")
     }
 
+    /// Saves a connection to it, `lab`, with the command line.
+    pub fn connect(&self, site: &Site) {
+        self.connect_at(site, &self.url, &self.fingerprint, &[]);
+    }
+
+    /// The same by another address or fingerprint, with further options of `connect`.
+    pub fn connect_at(&self, site: &Site, url: &str, fingerprint: &str, more: &[&str]) {
+        let args = ["connect", url, "--name", "lab", "--fingerprint", fingerprint, "--token-env", "T"];
+        let mut command = site.command(args);
+        command.args(more).env("T", format!("{TOKEN}={SECRET}"));
+        let answer = Answer::from(command.output().unwrap());
+        assert!(answer.ok(), "{answer:?}");
+    }
+
+    /// A run by the connection `lab` of [`idle_plan`], killed once its VMs run; its id.
+    #[must_use]
+    pub fn killed_run(&self, site: &Site) -> String {
+        let plan = site.plan(&idle_plan(site));
+        let running = site.start_with(["run", plan.to_str().unwrap(), "--worker-listen", "0.0.0.0:0"]);
+        site.wait_for_state("enrolling");
+        running.signal(Signal::KILL);
+        let _ = running.end();
+        let vms = self.get("sorted((vm.vmid, vm.status) for vm in pve.vms if vm.vmid >= 90000)");
+        assert_eq!(vms, json!([[90_000, "running"], [90_001, "running"]]));
+        let runs = site.ask(["runs", "--json"]);
+        serde_json::from_str::<Value>(&runs.stdout).unwrap()[0]["id"].as_str().unwrap().to_owned()
+    }
+
     /// Privileges as in the recipe of docs/proxmox.md, but for these.
     pub fn grant_all_but(&self, without: &[&str]) {
         let acl: [(&str, &str); 5] = [
@@ -125,4 +154,20 @@ impl Fake {
             self.run(&format!("pve.grant({TOKEN:?}, {path:?}, *[{}])", list.join(", ")));
         }
     }
+}
+
+/// A plan whose workers boot an image that no fake VM runs, so that none of them ever enrols.
+#[must_use]
+pub fn idle_plan(site: &Site) -> String {
+    let image = site.path().join("image.iso");
+    // As much of an image as making it personal asks for.
+    let mut bytes = vec![7; 4096];
+    bytes.extend(format!("{:16384}", "FOURCORNERS-WORKER-BOOTSTRAP-SLOT-1\n").bytes());
+    std::fs::write(&image, bytes).unwrap();
+    format!(
+        "name: left behind\ntarget: {{provider: proxmox, connection: lab, storage: ceph, iso_storage: local, bridge: vmbr0, \
+         pool: poc, image: '{}'}}\ncanary: false\nworkers: {{count: 2, vcpus: 1, memory: 512MiB, disks: 2}}\nfootprints: [4GiB]\n\
+         precondition: 1s\nsample: 1s\nworkloads: [4k-random-read]\n",
+        image.display()
+    )
 }

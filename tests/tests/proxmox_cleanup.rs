@@ -3,12 +3,11 @@
 
 use std::fs;
 
-use end_to_end::fake::{Fake, SECRET, TOKEN};
-use end_to_end::{Answer, Running, Site, wait_for};
-use rustix::process::Signal;
+use end_to_end::fake::{Fake, idle_plan};
+use end_to_end::{Answer, Site, wait_for};
 use serde_json::{Value, json};
 
-/// A site with a connection, and a plan whose workers boot an image that no fake VM runs.
+/// A site with a connection.
 struct Test {
     fake: Fake,
     site: Site,
@@ -19,47 +18,8 @@ impl Test {
         let fake = Fake::start()?;
         fake.grant_all_but(&[]);
         let test = Self { fake, site: Site::new() };
-        test.connect(&test.site);
+        test.fake.connect(&test.site);
         Some(test)
-    }
-
-    fn connect(&self, site: &Site) {
-        self.connect_at(site, &self.fake.url, &self.fake.fingerprint, &[]);
-    }
-
-    fn connect_at(&self, site: &Site, url: &str, fingerprint: &str, more: &[&str]) {
-        let args = ["connect", url, "--name", "lab", "--fingerprint", fingerprint, "--token-env", "T"];
-        let mut command = site.command(args);
-        command.args(more);
-        let answer = Answer::from(command.env("T", format!("{TOKEN}={SECRET}")).output().unwrap());
-        assert!(answer.ok(), "{answer:?}");
-    }
-
-    fn plan(&self) -> String {
-        let image = self.site.path().join("image.iso");
-        // As much of an image as making it personal asks for.
-        let mut bytes = vec![7; 4096];
-        bytes.extend(format!("{:16384}", "FOURCORNERS-WORKER-BOOTSTRAP-SLOT-1\n").bytes());
-        fs::write(&image, bytes).unwrap();
-        format!(
-            "name: left behind\ntarget: {{provider: proxmox, connection: lab, storage: ceph, iso_storage: local, bridge: vmbr0, \
-             pool: poc, image: '{}'}}\ncanary: false\nworkers: {{count: 2, vcpus: 1, memory: 512MiB, disks: 2}}\nfootprints: [4GiB]\n\
-             precondition: 1s\nsample: 1s\nworkloads: [4k-random-read]\n",
-            image.display()
-        )
-    }
-
-    /// A run that is killed once its VMs run.
-    fn killed_run(&self) -> String {
-        let path = self.site.plan(&self.plan());
-        let running: Running = self.site.start_with(["run", path.to_str().unwrap(), "--worker-listen", "0.0.0.0:0"]);
-        self.site.wait_for_state("enrolling");
-        running.signal(Signal::KILL);
-        let _ = running.end();
-        let vms = self.fake.get("sorted((vm.vmid, vm.status) for vm in pve.vms if vm.vmid >= 90000)");
-        assert_eq!(vms, json!([[90_000, "running"], [90_001, "running"]]));
-        let runs = self.site.ask(["runs", "--json"]);
-        serde_json::from_str::<Value>(&runs.stdout).unwrap()[0]["id"].as_str().unwrap().to_owned()
     }
 
     /// Somebody else's VMs that look like ours: by name, by tag, and a clone of one of ours.
@@ -92,7 +52,7 @@ impl Test {
 fn what_a_killed_run_left_is_listed_and_removed_and_nothing_else() {
     let Some(test) = Test::new() else { return };
     let clean = test.fake.inventory();
-    let run = test.killed_run();
+    let run = test.fake.killed_run(&test.site);
     test.add_foreign();
     let (foreign, before) = (test.foreign(), test.fake.inventory());
 
@@ -124,7 +84,7 @@ fn what_a_killed_run_left_is_listed_and_removed_and_nothing_else() {
 fn what_does_not_agree_is_left_with_its_reason_until_it_does() {
     let Some(test) = Test::new() else { return };
     let clean = test.fake.inventory();
-    let run = test.killed_run();
+    let run = test.fake.killed_run(&test.site);
     test.fake.run("pve.vm(90000).config['lock'] = 'backup'");
     let left = test.site.ask(["cleanup", "--run", &run, "--yes"]);
     assert_eq!(left.code, Some(1), "{left:?}");
@@ -142,14 +102,14 @@ fn what_does_not_agree_is_left_with_its_reason_until_it_does() {
 fn without_the_database_the_marks_are_enough_once_the_fleet_is_named() {
     let Some(test) = Test::new() else { return };
     let clean = test.fake.inventory();
-    let run = test.killed_run();
+    let run = test.fake.killed_run(&test.site);
     test.add_foreign();
     let (foreign, before) = (test.foreign(), test.fake.inventory());
     let fleet = format!("{run}-1");
     // Another machine, which knows the cluster by a plan alone.
     let other = Site::new();
-    test.connect(&other);
-    let plan = other.plan(&test.plan());
+    test.fake.connect(&other);
+    let plan = other.plan(&idle_plan(&test.site));
     let plan = plan.to_str().unwrap();
     let items = test.items(&other, &["--plan", plan]);
     assert_eq!(items.len(), 4, "{items:#?}");
@@ -175,12 +135,12 @@ fn without_the_database_the_marks_are_enough_once_the_fleet_is_named() {
 #[test]
 fn a_cluster_that_does_not_answer_is_named_and_its_run_kept_for_later() {
     let Some(test) = Test::new() else { return };
-    let _ = test.killed_run();
+    let _ = test.fake.killed_run(&test.site);
     let removed = test.site.ask(["connections", "remove", "lab"]);
     assert!(removed.ok(), "{removed:?}");
     let listed = test.site.ask(["cleanup", "--dry-run"]);
     assert!(!listed.ok() && listed.stdout.contains("no saved connection leads to"), "{listed:?}");
-    test.connect(&test.site);
+    test.fake.connect(&test.site);
     let found = wait_for("the connection", || {
         let answer = test.site.ask(["cleanup", "--yes"]);
         answer.ok().then_some(answer)
@@ -192,7 +152,7 @@ fn a_cluster_that_does_not_answer_is_named_and_its_run_kept_for_later() {
 fn a_certificate_that_was_renewed_meanwhile_is_trusted_once_it_is_pinned_anew() {
     let Some(test) = Test::new() else { return };
     let clean = test.fake.inventory();
-    let _ = test.killed_run();
+    let _ = test.fake.killed_run(&test.site);
     let renewed = test.fake.get("pve.change_certificate()");
     let before = test.fake.inventory();
     let refused = test.site.ask(["cleanup", "--yes"]);
@@ -200,7 +160,7 @@ fn a_certificate_that_was_renewed_meanwhile_is_trusted_once_it_is_pinned_anew() 
     assert!(refused.stdout.contains("kept: its place cannot be reached"), "{refused:?}");
     assert!(!refused.stdout.contains("gone"), "{refused:?}");
     assert_eq!(test.fake.inventory(), before);
-    test.connect_at(&test.site, &test.fake.url, renewed.as_str().unwrap(), &["--replace"]);
+    test.fake.connect_at(&test.site, &test.fake.url, renewed.as_str().unwrap(), &["--replace"]);
     let removed = test.site.ask(["cleanup", "--yes"]);
     assert!(removed.ok() && removed.stdout.contains("All of it is gone"), "{removed:?}");
     assert_eq!(test.fake.inventory(), clean);
@@ -210,13 +170,13 @@ fn a_certificate_that_was_renewed_meanwhile_is_trusted_once_it_is_pinned_anew() 
 fn a_cluster_whose_node_of_then_is_dead_is_reached_by_another_that_a_plan_names() {
     let Some(test) = Test::new() else { return };
     let clean = test.fake.inventory();
-    let run = test.killed_run();
+    let run = test.fake.killed_run(&test.site);
     // The address that the run used leads nowhere any more.
     let removed = test.site.ask(["connections", "remove", "lab"]);
     assert!(removed.ok(), "{removed:?}");
     let other = test.fake.url.replace("127.0.0.1", "localhost");
-    test.connect_at(&test.site, &other, &test.fake.fingerprint, &[]);
-    let plan = test.site.plan(&test.plan());
+    test.fake.connect_at(&test.site, &other, &test.fake.fingerprint, &[]);
+    let plan = test.site.plan(&idle_plan(&test.site));
     let plan = plan.to_str().unwrap();
     let alone = test.site.ask(["cleanup", "--yes"]);
     assert!(!alone.ok() && alone.stdout.contains("its place cannot be reached"), "{alone:?}");
@@ -237,14 +197,14 @@ fn a_cluster_whose_node_of_then_is_dead_is_reached_by_another_that_a_plan_names(
 fn what_is_on_a_node_that_is_offline_is_not_called_gone() {
     let Some(test) = Test::new() else { return };
     let clean = test.fake.inventory();
-    let _ = test.killed_run();
+    let _ = test.fake.killed_run(&test.site);
     test.fake.run("pve.set_node_offline('pve2')");
     let removed = test.site.ask(["cleanup", "--yes"]);
     assert!(!removed.ok() && removed.stdout.contains("No route to host"), "{removed:?}");
     // Another orchestrator's eyes, without the journal.
     let other = Site::new();
-    test.connect(&other);
-    let plan = other.plan(&test.plan());
+    test.fake.connect(&other);
+    let plan = other.plan(&idle_plan(&test.site));
     let listed = other.ask(["cleanup", "--plan", plan.to_str().unwrap(), "--dry-run"]);
     assert!(!listed.ok() && listed.stdout.contains("Not looked at: VM 90001"), "{listed:?}");
     assert!(!listed.stdout.contains("Nothing is left"), "{listed:?}");
@@ -258,7 +218,7 @@ fn what_is_on_a_node_that_is_offline_is_not_called_gone() {
 fn volumes_that_outlive_their_vms_are_known_until_they_are_gone() {
     let Some(test) = Test::new() else { return };
     let clean = test.fake.inventory();
-    let _ = test.killed_run();
+    let _ = test.fake.killed_run(&test.site);
     // The storage is away while the VMs are destroyed: PVE removes their configurations all the same.
     test.fake.run(
         "pve.free = pve._qm_free\n\

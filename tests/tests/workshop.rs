@@ -3,6 +3,8 @@
 
 mod browser;
 mod clusters;
+mod rehearsal;
+mod tear_down;
 
 use std::time::Duration;
 
@@ -16,14 +18,31 @@ const PASSWORD: &str = "correct horse battery staple";
 const PLAN: &str = "name: Watched <b>run</b>\ntarget: {provider: local}\nworkers:\n  count: 2\n  vcpus: 1\n  memory: 256MiB\n  disks: 3\n\
                     footprints: [96MiB, 192MiB]\nprecondition: 4s\nsample: 10m\nworkloads:\n  - 8k-random-70-30\n  - 4k-random-read\n";
 
+/// A site that is served, and its administrator in a browser. In the order in which they go.
+struct Opened {
+    admin: Browser,
+    server: browser::Server,
+    site: Site,
+    driver: Driver,
+}
+
+impl Opened {
+    /// A new site; none, with a line that says so, where there is no browser.
+    async fn new() -> Option<Self> {
+        Some(Self::at(Driver::start()?, Site::new()).await)
+    }
+
+    async fn at(driver: Driver, site: Site) -> Self {
+        let server = browser::Server::start(&site);
+        let admin = driver.open(&server.origin).await;
+        set_up(&admin, &server).await;
+        Self { admin, server, site, driver }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_test_is_written_started_watched_stopped_and_compared_and_a_viewer_only_looks() {
-    let Some(driver) = Driver::start() else { return };
-    let site = Site::new();
-    let server = browser::Server::start(&site);
-    let admin = driver.open(&server.origin).await;
-    set_up(&admin, &server).await;
-
+    let Some(Opened { admin, server, site, driver }) = Opened::new().await else { return };
     write_a_plan(&admin).await;
     let run = start(&admin).await;
     watch(&admin).await;
@@ -86,11 +105,9 @@ async fn write_a_plan(admin: &Browser) {
 }
 
 async fn start(admin: &Browser) -> String {
-    admin.click("[data-start]").await;
-    until("the live page", || async { admin.path().await.ends_with("/live") }).await;
-    let path = admin.path().await;
+    let run = press(admin, "[data-start]").await;
     assert_eq!(admin.text("h1").await, "Watched <b>run</b>", "a name is text");
-    path.trim_start_matches("/runs/").trim_end_matches("/live").to_owned()
+    run
 }
 
 /// Values come and change, also after the page was loaded again.
@@ -194,29 +211,30 @@ async fn profiles(admin: &Browser) {
     admin.click("[data-start]").await;
     until("the list", || async { admin.text("main").await.contains("own/mine was kept") }).await;
     admin.shoot("profiles").await;
+    // A plan can use it.
+    write_valid(admin, &PLAN.replace("4k-random-read", "own/mine")).await;
+}
+
+/// A plan that may be started.
+async fn write_valid(admin: &Browser, plan: &str) {
     admin.go("/new").await;
-    admin.write("#yaml", &PLAN.replace("4k-random-read", "own/mine")).await;
-    until("a plan can use it", || async { admin.text("[data-verdict] .verdict").await.contains("valid") }).await;
+    admin.write("#yaml", plan).await;
+    until("the plan is valid", || async { admin.text("[data-verdict] .verdict").await.contains("valid") }).await;
 }
 
 /// A run that ends by itself, and two runs side by side.
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_started_one_after_the_other_from_the_browser_are_compared() {
-    let Some(driver) = Driver::start() else { return };
-    let site = Site::new();
-    let server = browser::Server::start(&site);
-    let admin = driver.open(&server.origin).await;
-    set_up(&admin, &server).await;
+    let Some(opened) = Opened::new().await else { return };
+    let admin = &opened.admin;
     let mut runs = Vec::new();
     for disks in [1, 2] {
-        admin.go("/new").await;
         let plan = format!(
             "name: Short\ntarget: {{provider: local}}\nworkers: {{count: 2, vcpus: 1, memory: 256MiB, disks: {disks}}}\n\
              footprints: [32MiB, 64MiB]\nprecondition: 0s\nsample: 3s\nworkloads: [8k-random-70-30, 4k-random-read]\n"
         );
-        admin.write("#yaml", &plan).await;
-        until("the plan is valid", || async { admin.text("[data-verdict] .verdict").await.contains("valid") }).await;
-        runs.push(start_named(&admin).await);
+        write_valid(admin, &plan).await;
+        runs.push(press(admin, "[data-start]").await);
         until("the run's end", || async { admin.shown("[data-live=end]").await }).await;
         assert_eq!(admin.text("[data-live=end-state]").await.to_lowercase(), "done");
         assert_eq!(admin.text("[data-live=percent]").await, "100 %");
@@ -231,11 +249,12 @@ async fn runs_started_one_after_the_other_from_the_browser_are_compared() {
     until("the curves", || async { admin.count(".chart .main-svg").await > 0 }).await;
     admin.shoot("compare-runs").await;
     admin.asked_only_its_server().await;
-    admin.quit().await;
+    opened.admin.quit().await;
 }
 
-async fn start_named(admin: &Browser) -> String {
-    admin.click("[data-start]").await;
+/// Presses what starts the plan; answers the run whose live page comes.
+async fn press(admin: &Browser, button: &str) -> String {
+    admin.click(button).await;
     until("the live page", || async { admin.path().await.ends_with("/live") }).await;
     admin.path().await.trim_start_matches("/runs/").trim_end_matches("/live").to_owned()
 }
@@ -243,17 +262,10 @@ async fn start_named(admin: &Browser) -> String {
 /// The canary and the plan at its smallest, told from a result wherever it is shown.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_is_rehearsed_from_the_browser() {
-    let Some(driver) = Driver::start() else { return };
-    let site = Site::new();
-    let server = browser::Server::start(&site);
-    let admin = driver.open(&server.origin).await;
-    set_up(&admin, &server).await;
-    admin.go("/new").await;
-    admin.write("#yaml", PLAN).await;
-    until("the plan is valid", || async { admin.text("[data-verdict] .verdict").await.contains("valid") }).await;
-    admin.click("button[value=rehearse]").await;
-    until("the live page", || async { admin.path().await.ends_with("/live") }).await;
-    let run = admin.path().await.trim_start_matches("/runs/").trim_end_matches("/live").to_owned();
+    let Some(opened) = Opened::new().await else { return };
+    let admin = &opened.admin;
+    write_valid(admin, PLAN).await;
+    let run = press(admin, "button[value=rehearse]").await;
     until("the rehearsal's end", || async { admin.shown("[data-live=end]").await }).await;
     assert_eq!(admin.text("[data-live=end-state]").await.to_lowercase(), "done", "{}", admin.text("main").await);
     assert!(admin.text("[data-health]").await.contains("Not available"));
@@ -266,28 +278,24 @@ async fn a_plan_is_rehearsed_from_the_browser() {
     assert_eq!(admin.text(".pill.rehearsal").await, "rehearsal");
     admin.shoot("runs-rehearsal").await;
 
-    let export = site.export();
+    let export = opened.site.export();
     let (told, cases) = (&export["run"], export["cases"].as_array().unwrap());
     assert_eq!((&told["rehearsal"], &told["name"]), (&json!(true), &json!("Rehearsal of Watched <b>run</b>")));
     assert_eq!((cases.len(), &told["complete"]), (4, &json!(true)), "two footprints, two workloads");
     assert!(cases.iter().all(|case| case["window_seconds"] == 3.0), "seconds a case");
     assert_eq!(cases[0]["region_bytes"], 16 << 20);
-    assert!(site.disk_files().is_empty(), "disks are removed: {:?}", site.disk_files());
-    admin.quit().await;
+    let left = opened.site.disk_files();
+    assert!(left.is_empty(), "disks are removed: {left:?}");
+    opened.admin.quit().await;
 }
 
 /// A browser has six connections to a server: more tabs than that follow a run, and none of them starves.
 #[tokio::test(flavor = "multi_thread")]
 async fn more_tabs_than_a_browser_has_connections_follow_a_run() {
-    let Some(driver) = Driver::start() else { return };
-    let site = Site::new();
-    let server = browser::Server::start(&site);
-    let admin = driver.open(&server.origin).await;
-    set_up(&admin, &server).await;
-    admin.go("/new").await;
-    admin.write("#yaml", PLAN).await;
-    until("the plan is valid", || async { admin.text("[data-verdict] .verdict").await.contains("valid") }).await;
-    let run = start_named(&admin).await;
+    let Some(opened) = Opened::new().await else { return };
+    let admin = &opened.admin;
+    write_valid(admin, PLAN).await;
+    let run = press(admin, "[data-start]").await;
     let live = format!("/runs/{run}/live");
     let mut tabs = Vec::new();
     for _ in 0..8 {
@@ -302,8 +310,8 @@ async fn more_tabs_than_a_browser_has_connections_follow_a_run() {
     admin.tab("/profiles").await;
     assert_eq!(admin.text("h1").await, "Workload profiles");
     admin.go(&live).await;
-    stop(&admin, &run).await;
-    admin.quit().await;
+    stop(admin, &run).await;
+    opened.admin.quit().await;
 }
 
 /// What the browser's tools answer is looked at, not trusted.

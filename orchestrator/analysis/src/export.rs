@@ -501,7 +501,7 @@ pub struct PerHost {
 }
 
 /// One data disk's figures.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PerDisk {
     /// Name of the worker.
     pub worker: String,
@@ -535,4 +535,12 @@ pub struct PerDisk {
     /// How the disk was set; null where the worker did not say.
     #[serde(default)]
     pub settings: Option<DiskSettings>,
+}
+
+impl PerDisk {
+    /// Something is to be told of it beside its figures: errors, stalls, or requests that are not its I/Os.
+    #[must_use]
+    pub fn has_incident(&self) -> bool {
+        !self.io_errors.is_empty() || !self.stalls.is_empty() || self.device.is_some_and(|device| device.differs)
+    }
 }

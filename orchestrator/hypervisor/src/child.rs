@@ -8,7 +8,8 @@ use serde_json::json;
 use tokio::process::{Child, ChildStdin};
 use tokio::sync::{oneshot, watch};
 
-use crate::{Effect, HypervisorError, Intent, Journal, JournalEntry, WorkerState};
+use crate::local::disks;
+use crate::{CreatedWorker, Effect, HypervisorError, Intent, Journal, JournalEntry, Observed, WorkerState};
 
 /// How long a child may take to end after it was asked to, and again after it was killed.
 pub(crate) const END_GRACE: Duration = Duration::from_secs(10);
@@ -76,9 +77,27 @@ impl Supervised {
     }
 }
 
-/// After a crash: children end with their orchestrator, so those that an earlier one started are recorded as ended. `start` and `stop` are
-/// the kinds of their entries.
-pub(crate) async fn settle(
+/// What is seen of workers that are children of this process.
+pub(crate) fn observed(workers: &[CreatedWorker], state: impl Fn(&str) -> WorkerState) -> Vec<Observed> {
+    let one = |worker: &CreatedWorker| Observed { state: state(&worker.spec.uuid), host: None, sent_bytes: None };
+    workers.iter().map(one).collect()
+}
+
+/// After a crash, where workers are children and data disks are files: what was under way is settled, and no worker is left. `start` and
+/// `stop` are the kinds of the children's entries.
+pub(crate) async fn recover(
+    start: &str,
+    stop: &str,
+    recorded: &[JournalEntry],
+    journal: &dyn Journal,
+) -> Result<Vec<CreatedWorker>, HypervisorError> {
+    settle(start, stop, recorded, journal).await?;
+    disks::settle(recorded, journal).await?;
+    Ok(Vec::new())
+}
+
+/// Children end with their orchestrator, so those that an earlier one started are recorded as ended.
+async fn settle(
     start: &str,
     stop: &str,
     recorded: &[JournalEntry],

@@ -123,10 +123,7 @@ impl Hypervisor for Local {
     }
 
     fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>> {
-        Box::pin(async move {
-            let state = |worker: &CreatedWorker| self.processes.observe(&worker.spec.uuid);
-            Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None, sent_bytes: None }).collect())
-        })
+        Box::pin(async { Ok(child::observed(workers, |uuid| self.processes.observe(uuid))) })
     }
 
     fn recover<'a>(
@@ -134,11 +131,7 @@ impl Hypervisor for Local {
         recorded: &'a [JournalEntry],
         journal: &'a dyn Journal,
     ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
-        Box::pin(async move {
-            child::settle(processes::START, processes::STOP, recorded, journal).await?;
-            disks::settle(recorded, journal).await?;
-            Ok(Vec::new())
-        })
+        Box::pin(child::recover(processes::START, processes::STOP, recorded, journal))
     }
 
     fn destroy<'a>(

@@ -304,10 +304,7 @@ impl Hypervisor for LocalVm {
     }
 
     fn observe<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Observed>, HypervisorError>> {
-        Box::pin(async move {
-            let state = |worker: &CreatedWorker| self.machines.observe(&worker.spec.uuid);
-            Ok(workers.iter().map(|worker| Observed { state: state(worker), host: None, sent_bytes: None }).collect())
-        })
+        Box::pin(async { Ok(child::observed(workers, |uuid| self.machines.observe(uuid))) })
     }
 
     fn recover<'a>(
@@ -315,11 +312,7 @@ impl Hypervisor for LocalVm {
         recorded: &'a [JournalEntry],
         journal: &'a dyn Journal,
     ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
-        Box::pin(async move {
-            child::settle(machines::START, machines::STOP, recorded, journal).await?;
-            disks::settle(recorded, journal).await?;
-            Ok(Vec::new())
-        })
+        Box::pin(child::recover(machines::START, machines::STOP, recorded, journal))
     }
 
     fn destroy<'a>(

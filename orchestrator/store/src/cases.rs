@@ -1,14 +1,14 @@
 //! Writing cases: their start, what each worker says at its end, and their result.
 
-use analysis::case::{CaseResult, CaseState};
+use analysis::case::{CaseFigures, CaseResult, CaseState};
 use sqlx::{Connection, SqliteConnection};
 use worker_protocol::{DiskFinished, Finished, OpTotals, Ops};
 
 use crate::error::Fault;
 use crate::rows::{Scalars, int, json, time_text};
 use crate::runs::one_row;
-use crate::series;
 use crate::{CaseId, CaseWindow, NewCase, NewHostSample, RunId, Store, StoreError, WorkerReady, WorkerResult, sql};
+use crate::{brief, series};
 
 impl Store {
     /// Records a case that is about to be prepared, with the workers that it is given to.
@@ -170,6 +170,7 @@ impl Store {
     }
 
     async fn try_finish_case(&self, case: CaseId, result: &CaseResult) -> Result<(), Fault> {
+        let figures = CaseFigures { per_disk: Vec::new(), ..result.figures.clone() };
         let mut writer = self.writer().await?;
         let mut tx = writer.begin_with(sql::BEGIN_IMMEDIATE).await?;
         require_running(&mut tx, case).await?;
@@ -178,7 +179,9 @@ impl Store {
             .bind(result.state.as_str())
             .bind(&result.reason)
             .bind(json(&result.warnings, "the case's warnings")?)
-            .bind(json(&result.figures, "the case's figures")?)
+            .bind(json(&figures, "the case's figures")?)
+            .bind(json(&result.figures.per_disk, "the case's disks")?)
+            .bind(brief::encode(&result.figures.per_disk)?)
             .execute(&mut *tx)
             .await?;
         insert_ops(&mut tx, TotalsKey { case, disk: None, timing: "response" }, &result.cluster).await?;

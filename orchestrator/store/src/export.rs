@@ -1,9 +1,11 @@
 //! The export of a run, assembled from the tables.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use analysis::case::{CaseFigures, CaseState, Ending};
 use analysis::export::{Case, Event, Export, FORMAT, Fill, HostLoad, HostSample, Run, Second, SecondOp, StorageHealth};
+use futures_util::TryStreamExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sqlx::{Connection, FromRow, SqliteConnection};
@@ -12,17 +14,18 @@ use worker_protocol::Phase;
 use crate::error::Fault;
 use crate::evaluate::evaluate;
 use crate::rows::{from_json, from_json_opt, phase, time, time_opt};
-use crate::series;
 use crate::workload::Workload;
-use crate::{CaseId, RunId, RunState, Store, StoreError, sql};
+use crate::{CaseId, RunId, RunState, Store, StoreError, brief, series, sql};
 
 /// How much of a run is read.
 #[derive(Debug, Clone, Copy)]
 struct Detail {
     /// The series by second of cases that have ended, which are most of a long run.
     seconds: bool,
-    /// The load of each host at each moment; without it, the storage's health alone.
-    hosts: bool,
+    /// Samples of hosts and storage: `all`, those of the `storage`, or `none`.
+    samples: &'static str,
+    /// Data disks, all cases together, up to which their figures are read; of more, only what is told of them beside.
+    disks: u32,
     /// Cases that go on are merged as far as they are stored. That takes seconds for a case of an hour.
     merge: bool,
     /// Only the case at this place in the plan's order.
@@ -30,7 +33,40 @@ struct Detail {
 }
 
 /// All there is.
-const ALL: Detail = Detail { seconds: true, hosts: true, merge: true, case: None };
+const ALL: Detail = Detail { seconds: true, samples: "all", disks: u32::MAX, merge: true, case: None };
+/// All that is known without merging.
+const ENDED: Detail = Detail { merge: false, ..ALL };
+/// The figures of the cases and their parts.
+const FIGURES: Detail = Detail { seconds: false, samples: "none", disks: 0, ..ENDED };
+
+/// A run as one snapshot has it. Its cases are decoded one by one, so that a long run need not be decoded before its first byte is sent.
+#[derive(Debug)]
+pub struct StoredRun {
+    /// The run.
+    pub run: Run,
+    /// Its cases, in the order they ran.
+    pub cases: Vec<StoredCase>,
+}
+
+/// A case as it is stored: texts and packed seconds.
+#[derive(Debug)]
+pub struct StoredCase {
+    file: PathBuf,
+    row: CaseRow,
+    fill: Option<Fill>,
+    outcome: Outcome,
+}
+
+impl StoredCase {
+    /// Decodes it; a case of hours takes milliseconds.
+    ///
+    /// # Errors
+    /// [`StoreError`] where something in it cannot be read.
+    pub fn decode(self) -> Result<Case, StoreError> {
+        let case = self.row.into_case(self.fill, self.outcome);
+        case.map_err(|fault| fault.named(&self.file, "reading a case"))
+    }
+}
 
 impl Store {
     /// All of a run as the export's contract has it, from one snapshot. A case that goes on is evaluated as far as it is stored, which
@@ -39,55 +75,93 @@ impl Store {
     /// # Errors
     /// [`StoreError`] where there is no such run, or it cannot be read.
     pub async fn load_export(&self, run: RunId) -> Result<Export, StoreError> {
-        self.named("reading a run", self.try_load_export(run, ALL).await)
+        self.load(run, ALL, "reading a run").await
     }
 
-    /// [`Store::load_export`] in bounded time, however long the run: a case that goes on has no figures yet.
+    /// [`Store::load_export`] in bounded time, however long the run, and not decoded yet: a case that goes on has no figures.
     ///
     /// # Errors
     /// As there.
-    pub async fn load_ended(&self, run: RunId) -> Result<Export, StoreError> {
-        self.named("reading a run", self.try_load_export(run, Detail { merge: false, ..ALL }).await)
+    pub async fn read_ended(&self, run: RunId) -> Result<StoredRun, StoreError> {
+        let (run, cases) = self.named("reading a run", self.read(run, ENDED, |case| case).await)?;
+        Ok(StoredRun { run, cases })
     }
 
-    /// [`Store::load_ended`] without the hosts' load, which a report shows apart.
+    /// [`Store::read_ended`], decoded, without what a report shows apart: the hosts' load, and the figures of data disks where there are
+    /// more than `most_disks` of them, all cases together. Of those there are names, errors, stalls and counters that disagree.
     ///
     /// # Errors
     /// As there.
-    pub async fn load_report(&self, run: RunId) -> Result<Export, StoreError> {
-        let detail = Detail { merge: false, hosts: false, ..ALL };
-        self.named("reading a run's report", self.try_load_export(run, detail).await)
+    pub async fn load_report(&self, run: RunId, most_disks: u32) -> Result<Export, StoreError> {
+        let detail = Detail { samples: "storage", disks: most_disks, ..ENDED };
+        self.load(run, detail, "reading a run's report").await
     }
 
-    /// [`Store::load_ended`] with the case at one place in the plan's order alone, or with none.
+    /// [`Store::read_ended`], decoded, with the case at one place in the plan's order alone, or with none.
     ///
     /// # Errors
     /// As there.
     pub async fn load_case(&self, run: RunId, ordinal: u32) -> Result<Export, StoreError> {
-        let detail = Detail { merge: false, case: Some(ordinal), ..ALL };
-        self.named("reading a case", self.try_load_export(run, detail).await)
+        self.load(run, Detail { case: Some(ordinal), ..ENDED }, "reading a case").await
     }
 
-    /// [`Store::load_report`] without the series by second.
+    /// [`Store::load_report`] without the series by second, the samples of hosts and storage, and any disk's figures.
     ///
     /// # Errors
     /// As there.
     pub async fn load_figures(&self, run: RunId) -> Result<Export, StoreError> {
-        let detail = Detail { merge: false, hosts: false, seconds: false, ..ALL };
-        self.named("reading a run's figures", self.try_load_export(run, detail).await)
+        self.load(run, FIGURES, "reading a run's figures").await
     }
 
-    async fn try_load_export(&self, run: RunId, detail: Detail) -> Result<Export, Fault> {
+    /// Megabytes of figures are decoded away from the async tasks, while the next case is read.
+    async fn load(&self, run: RunId, detail: Detail, operation: &'static str) -> Result<Export, StoreError> {
+        let decode = |case: StoredCase| tokio::task::spawn_blocking(|| case.decode());
+        let (run, decoding) = self.named(operation, self.read(run, detail, decode).await)?;
+        let mut cases = Vec::with_capacity(decoding.len());
+        for case in decoding {
+            let decoded = case.await.map_err(|error| Fault::unreadable("a case", error));
+            cases.push(self.named(operation, decoded)??);
+        }
+        Ok(Export { format: FORMAT.into(), run, cases })
+    }
+
+    /// The run, and what `each` makes of each of its cases as soon as it is read.
+    async fn read<T>(
+        &self,
+        run: RunId,
+        detail: Detail,
+        each: impl Fn(StoredCase) -> T,
+    ) -> Result<(Run, Vec<T>), Fault> {
         let mut connection = self.inner.readers.acquire().await?;
         let mut snapshot = connection.begin().await?;
         let row: Option<RunRow> =
             sqlx::query_as(sql::EXPORT_RUN).bind(run.to_string()).fetch_optional(&mut *snapshot).await?;
         let row = row.ok_or_else(|| Fault::absent("run", run))?;
         let ended = RunState::parse(&row.state)?.is_final();
-        let cases = cases(&mut snapshot, run, ended, detail).await?;
+        let fills = fills(&mut snapshot, run).await?;
+        let case = |row: CaseRow, outcome| {
+            let fill = fills.get(&row.footprint_bytes).cloned();
+            each(StoredCase { file: self.file().to_owned(), row, fill, outcome })
+        };
+        let (mut cases, mut incomplete) = (BTreeMap::new(), Vec::new());
+        let query =
+            sqlx::query_as::<_, CaseRow>(sql::EXPORT_CASES).bind(run.to_string()).bind(detail.case).bind(detail.disks);
+        let mut rows = query.bind(detail.seconds).bind(detail.samples).fetch(&mut *snapshot);
+        while let Some(row) = rows.try_next().await? {
+            if row.is_whole(detail) {
+                cases.insert(row.ordinal, case(row, Outcome::InRow));
+            } else {
+                incomplete.push(row);
+            }
+        }
+        drop(rows);
+        for row in incomplete {
+            let outcome = row.outcome(&mut snapshot, ended, detail).await?;
+            cases.insert(row.ordinal, case(row, outcome));
+        }
         let run = row.into_run(&mut snapshot, run).await?;
         snapshot.rollback().await?;
-        Ok(Export { format: FORMAT.into(), run, cases })
+        Ok((run, cases.into_values().collect()))
     }
 }
 
@@ -163,30 +237,6 @@ async fn transitions(connection: &mut SqliteConnection, run: RunId) -> Result<Va
     Ok(rows.into_iter().map(|(state, at)| json!({ "state": state, "at": at })).collect())
 }
 
-async fn cases(
-    connection: &mut SqliteConnection,
-    run: RunId,
-    run_ended: bool,
-    detail: Detail,
-) -> Result<Vec<Case>, Fault> {
-    let fills = fills(connection, run).await?;
-    let rows: Vec<CaseRow> =
-        sqlx::query_as(sql::EXPORT_CASES).bind(run.to_string()).bind(detail.case).fetch_all(&mut *connection).await?;
-    let mut read = Vec::with_capacity(rows.len());
-    for row in rows {
-        let fill = fills.get(&row.footprint_bytes).cloned();
-        let outcome = row.outcome(connection, run_ended, detail).await?;
-        let hosts = row.host_samples(connection, detail).await?;
-        // Megabytes of figures: decoded away from the async tasks, while the next case is read.
-        read.push(tokio::task::spawn_blocking(move || row.into_case(fill, outcome, &hosts)));
-    }
-    let mut cases = Vec::with_capacity(read.len());
-    for case in read {
-        cases.push(case.await.map_err(|error| Fault::unreadable("a case", error))??);
-    }
-    Ok(cases)
-}
-
 #[derive(FromRow)]
 struct FillRow {
     footprint_bytes: u64,
@@ -204,9 +254,10 @@ async fn fills(connection: &mut SqliteConnection, run: RunId) -> Result<BTreeMap
     Ok(rows.into_iter().map(fill).collect())
 }
 
-#[derive(FromRow)]
+#[derive(Debug, FromRow)]
 struct CaseRow {
     id: i64,
+    ordinal: u32,
     footprint: String,
     footprint_bytes: u64,
     region_bytes: u64,
@@ -220,26 +271,25 @@ struct CaseRow {
     reason: Option<String>,
     warnings_json: String,
     figures_json: Option<String>,
+    brief_disks_json: Option<String>,
+    per_disk_json: Option<String>,
+    seconds: Option<Vec<u8>>,
+    samples: Option<String>,
 }
 
-/// What a case was found to be.
+/// Where a case's result is.
+#[derive(Debug)]
 enum Outcome {
-    /// Just now.
-    Known(Box<CaseOutcome>),
-    /// When it ended: its figures are in its row, its seconds are these.
-    Stored(Series),
-}
-
-/// The cluster's seconds of a case that has ended, as they are stored.
-enum Series {
-    /// Left out.
-    None,
-    Packed(Vec<u8>),
-    /// As an earlier version kept them.
+    /// In its row.
+    InRow,
+    /// In its row, but for its seconds: as an earlier version kept them.
     Rows(Vec<SecondRow>),
+    /// Found just now.
+    Known(Box<CaseOutcome>),
 }
 
 /// A case's result, stored or evaluated just now.
+#[derive(Debug)]
 struct CaseOutcome {
     state: String,
     reason: Option<String>,
@@ -250,6 +300,12 @@ struct CaseOutcome {
 }
 
 impl CaseRow {
+    /// It has ended, and its row has all that is asked for.
+    fn is_whole(&self, detail: Detail) -> bool {
+        self.figures_json.is_some() && (self.seconds.is_some() || !detail.seconds)
+    }
+
+    /// What its row does not have.
     async fn outcome(
         &self,
         connection: &mut SqliteConnection,
@@ -257,8 +313,7 @@ impl CaseRow {
         detail: Detail,
     ) -> Result<Outcome, Fault> {
         match self.figures_json {
-            Some(_) if detail.seconds => Ok(Outcome::Stored(read_series(connection, CaseId(self.id)).await?)),
-            Some(_) => Ok(Outcome::Stored(Series::None)),
+            Some(_) => Ok(Outcome::Rows(second_rows(connection, CaseId(self.id)).await?)),
             None if run_ended || detail.merge => {
                 Ok(Outcome::Known(Box::new(self.evaluated(connection, run_ended).await?)))
             }
@@ -278,9 +333,21 @@ impl CaseRow {
         }
     }
 
-    fn stored(&self, series: Series) -> Result<CaseOutcome, Fault> {
-        let figures = from_json(self.figures_json.as_deref().unwrap_or_default(), "cases.figures_json")?;
-        let (precondition_seconds, seconds) = series.decode()?;
+    /// Of its row; with the seconds that are not in it.
+    fn stored(&self, rows: Option<Vec<SecondRow>>) -> Result<CaseOutcome, Fault> {
+        let mut figures: CaseFigures =
+            from_json(self.figures_json.as_deref().unwrap_or_default(), "cases.figures_json")?;
+        match (&self.per_disk_json, &self.brief_disks_json) {
+            (Some(disks), _) => figures.per_disk = from_json(disks, "cases.per_disk_json")?,
+            (None, Some(disks)) => figures.per_disk = brief::decode(disks)?,
+            // An earlier version has them in the figures.
+            (None, None) => {}
+        }
+        let (precondition_seconds, seconds) = match (rows, &self.seconds) {
+            (Some(rows), _) => by_phase(rows)?,
+            (None, Some(packed)) => series::decode(packed)?,
+            (None, None) => (Vec::new(), Vec::new()),
+        };
         Ok(CaseOutcome {
             state: self.state.clone(),
             reason: self.reason.clone(),
@@ -305,15 +372,10 @@ impl CaseRow {
         })
     }
 
-    /// All of a case in one text.
-    async fn host_samples(&self, connection: &mut SqliteConnection, detail: Detail) -> Result<String, Fault> {
-        let statement = if detail.hosts { sql::EXPORT_HOST_SAMPLES } else { sql::EXPORT_STORAGE_SAMPLES };
-        Ok(sqlx::query_scalar(statement).bind(self.id).fetch_one(connection).await?)
-    }
-
     /// Those of a case that has a window; before its start there is no load that they could explain.
-    fn hosts(&self, text: &str) -> Result<Vec<HostSample>, Fault> {
-        let Some(t0) = time_opt(self.t0.as_deref(), "cases.t0")? else { return Ok(Vec::new()) };
+    fn hosts(&self) -> Result<Vec<HostSample>, Fault> {
+        let t0 = time_opt(self.t0.as_deref(), "cases.t0")?;
+        let (Some(t0), Some(text)) = (t0, &self.samples) else { return Ok(Vec::new()) };
         let samples: Vec<(Timestamp, Vec<HostLoad>, Option<StorageHealth>)> = from_json(text, "host_samples")?;
         let sample = |(at, hosts, storage): (Timestamp, Vec<HostLoad>, Option<StorageHealth>)| HostSample {
             t: at.duration_since(t0).as_secs_f64(),
@@ -323,11 +385,12 @@ impl CaseRow {
         Ok(samples.into_iter().map(sample).collect())
     }
 
-    fn into_case(self, fill: Option<Fill>, outcome: Outcome, hosts: &str) -> Result<Case, Fault> {
-        let hosts = self.hosts(hosts)?;
+    fn into_case(self, fill: Option<Fill>, outcome: Outcome) -> Result<Case, Fault> {
+        let hosts = self.hosts()?;
         let outcome = match outcome {
+            Outcome::InRow => self.stored(None)?,
+            Outcome::Rows(rows) => self.stored(Some(rows))?,
             Outcome::Known(outcome) => *outcome,
-            Outcome::Stored(series) => self.stored(series)?,
         };
         let workload = Workload::of(&self.workload_json)?;
         let options = Some(workload.options());
@@ -370,7 +433,7 @@ impl CaseRow {
     }
 }
 
-#[derive(FromRow)]
+#[derive(Debug, FromRow)]
 struct SecondRow {
     phase: String,
     second: u32,
@@ -428,36 +491,27 @@ pub(crate) async fn cluster_seconds(
     connection: &mut SqliteConnection,
     case: CaseId,
 ) -> Result<(Vec<Second>, Vec<Second>), Fault> {
-    read_series(connection, case).await?.decode()
-}
-
-async fn read_series(connection: &mut SqliteConnection, case: CaseId) -> Result<Series, Fault> {
     let packed: Option<Vec<u8>> =
         sqlx::query_scalar(sql::SELECT_SERIES).bind(case.0).fetch_optional(&mut *connection).await?;
     match packed {
-        Some(packed) => Ok(Series::Packed(packed)),
-        None => {
-            let rows = sqlx::query_as(sql::EXPORT_CLUSTER_SECONDS).bind(case.0);
-            Ok(Series::Rows(rows.fetch_all(connection).await?))
-        }
+        Some(packed) => series::decode(&packed),
+        None => by_phase(second_rows(connection, case).await?),
     }
 }
 
-impl Series {
-    /// Preconditioning's seconds and the window's.
-    fn decode(self) -> Result<(Vec<Second>, Vec<Second>), Fault> {
-        let rows = match self {
-            Self::None => return Ok((Vec::new(), Vec::new())),
-            Self::Packed(packed) => return series::decode(&packed),
-            Self::Rows(rows) => rows,
-        };
-        let (mut precondition, mut sample) = (Vec::new(), Vec::new());
-        for row in rows {
-            match phase(&row.phase)? {
-                Phase::Precondition => precondition.push(row.second()),
-                Phase::Sample => sample.push(row.second()),
-            }
+/// As an earlier version kept them.
+async fn second_rows(connection: &mut SqliteConnection, case: CaseId) -> Result<Vec<SecondRow>, Fault> {
+    Ok(sqlx::query_as(sql::EXPORT_CLUSTER_SECONDS).bind(case.0).fetch_all(connection).await?)
+}
+
+/// Preconditioning's seconds and the window's.
+fn by_phase(rows: Vec<SecondRow>) -> Result<(Vec<Second>, Vec<Second>), Fault> {
+    let (mut precondition, mut sample) = (Vec::new(), Vec::new());
+    for row in rows {
+        match phase(&row.phase)? {
+            Phase::Precondition => precondition.push(row.second()),
+            Phase::Sample => sample.push(row.second()),
         }
-        Ok((precondition, sample))
     }
+    Ok((precondition, sample))
 }

@@ -3,6 +3,7 @@
 //! One writer connection, whose transactions begin IMMEDIATE, and a pool of readers; WAL, `synchronous=FULL`. A write returns
 //! only once it is committed: that is what the acknowledgement of a worker's sample rests on.
 
+mod brief;
 mod cases;
 mod data_dir;
 mod deletion;
@@ -33,6 +34,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 pub use data_dir::{DATABASE_FILE, DataDir, DataDirLock, LOCK_FILE};
 pub use error::{Refusal, StoreError};
+pub use export::{StoredCase, StoredRun};
 pub use live::{LiveCase, StoredEvent};
 pub use model::*;
 pub use open::BUSY_TIMEOUT;

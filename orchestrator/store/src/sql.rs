@@ -76,13 +76,6 @@ statements! {
         over_range, histogram) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
     INSERT_HOST_SAMPLE = "INSERT INTO host_samples (case_id, at, hosts_json, storage_json) VALUES (?1, ?2, ?3, ?4)";
-    #[doc = "All samples of a case as one text, `[[at, hosts, storage], …]`: a long run has thousands."]
-    EXPORT_HOST_SAMPLES = "SELECT '[' || coalesce(group_concat('[\"' || at || '\",' || hosts_json || ',' || \
-        coalesce(storage_json, 'null') || ']', ','), '') || ']' \
-        FROM (SELECT at, hosts_json, storage_json FROM host_samples WHERE case_id = ?1 ORDER BY id)";
-    #[doc = "The same without the hosts."]
-    EXPORT_STORAGE_SAMPLES = "SELECT '[' || coalesce(group_concat('[\"' || at || '\",[],' || coalesce(storage_json, 'null') || ']', ','), '') \
-        || ']' FROM (SELECT at, storage_json FROM host_samples WHERE case_id = ?1 ORDER BY id)";
     LATEST_HOST_SAMPLE = "SELECT at, hosts_json, storage_json FROM host_samples WHERE case_id = ?1 ORDER BY id DESC LIMIT 1";
 
     SELECT_CASE_STATE = "SELECT state FROM cases WHERE id = ?1";
@@ -97,7 +90,10 @@ statements! {
         WHERE case_id = ?1 AND worker = ?2 AND phase = ?3 AND second = ?4";
     SELECT_SAMPLE_OF_NUMBER = "SELECT number FROM worker_seconds WHERE case_id = ?1 AND worker = ?2 AND number = ?3";
 
-    UPDATE_CASE_END = "UPDATE cases SET state = ?2, reason = ?3, warnings_json = ?4, figures_json = ?5 WHERE id = ?1";
+    UPDATE_CASE_END = "UPDATE cases SET state = ?2, reason = ?3, warnings_json = ?4, figures_json = ?5, per_disk_json = ?6, \
+        brief_disks_json = ?7, storage_json = (SELECT '[' || coalesce(group_concat('[\"' || at || '\",[],' || \
+        coalesce(storage_json, 'null') || ']', ','), '') || ']' \
+        FROM (SELECT at, storage_json FROM host_samples WHERE case_id = ?1 ORDER BY id)) WHERE id = ?1";
     INSERT_SERIES = "INSERT INTO case_series (case_id, seconds) VALUES (?1, ?2)";
     SELECT_SERIES = "SELECT seconds FROM case_series WHERE case_id = ?1";
     DELETE_SECOND_HISTOGRAMS = "DELETE FROM second_histograms WHERE case_id = ?1";
@@ -158,9 +154,22 @@ statements! {
     EXPORT_FILLS = "SELECT t.footprint_bytes, t.seconds, coalesce(sum(f.bytes), 0) AS bytes, \
         coalesce(sum(f.verified_blocks), 0) AS verified_blocks FROM fill_times AS t LEFT JOIN fills AS f \
         ON f.run_id = t.run_id AND f.footprint_bytes = t.footprint_bytes WHERE t.run_id = ?1 GROUP BY t.footprint_bytes, t.seconds";
-    #[doc = "All of a run, or the one at place ?2."]
-    EXPORT_CASES = "SELECT id, ordinal, footprint, footprint_bytes, region_bytes, effective_bytes, workload_json, \
-        expected_workers, started, t0, t1, state, reason, warnings_json, figures_json FROM cases \
+    #[doc = "All of a run, or the one at place ?2. Whole disks where the run has at most ?3 of them, seconds if ?4. The samples as one text, "]
+    #[doc = "`[[at, hosts, storage], …]`, since a long run has thousands: if ?5 is `all`, or without the hosts if it is `storage`."]
+    EXPORT_CASES = "SELECT c.id, ordinal, footprint, footprint_bytes, region_bytes, effective_bytes, workload_json, \
+        expected_workers, started, t0, t1, state, reason, warnings_json, figures_json, brief_disks_json, \
+        CASE WHEN ?3 >= (SELECT coalesce(sum(json_array_length(brief_disks_json)), 0) FROM cases WHERE run_id = ?1) \
+            THEN per_disk_json END AS per_disk_json, \
+        CASE WHEN ?4 THEN s.seconds END AS seconds, \
+        CASE ?5 \
+        WHEN 'all' THEN (SELECT '[' || coalesce(group_concat('[\"' || at || '\",' || hosts_json || ',' || \
+            coalesce(h.storage_json, 'null') || ']', ','), '') || ']' \
+            FROM (SELECT at, hosts_json, storage_json FROM host_samples WHERE case_id = c.id ORDER BY id) AS h) \
+        WHEN 'storage' THEN coalesce(c.storage_json, (SELECT '[' || coalesce(group_concat('[\"' || at || '\",[],' || \
+            coalesce(h.storage_json, 'null') || ']', ','), '') || ']' \
+            FROM (SELECT at, storage_json FROM host_samples WHERE case_id = c.id ORDER BY id) AS h)) \
+        END AS samples \
+        FROM cases AS c LEFT JOIN case_series AS s ON s.case_id = c.id \
         WHERE run_id = ?1 AND (?2 IS NULL OR ordinal = ?2) ORDER BY ordinal";
     EVENTS_AFTER = "SELECT id, at, level, message FROM events WHERE run_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
     #[doc = "The case that was started last."]

@@ -1,10 +1,14 @@
 //! The exports that other programs read.
 
+use std::cell::RefCell;
 use std::io::Write;
 
-use analysis::export::{Case, Export, Op, WorkloadOptions};
+use analysis::export::{Case, Export, FORMAT, Op, Run, WorkloadOptions};
+use serde::ser::{Error as _, SerializeSeq as _};
+use serde::{Serialize, Serializer};
 
 use crate::Error;
+use crate::source::{Cases, Measured};
 
 /// The CSV export's columns, in order, with what each holds. Numbers have a point and no separators; a figure that does not exist is empty.
 pub const CSV_COLUMNS: [(&str, &str); 76] = [
@@ -91,15 +95,35 @@ pub const CSV_COLUMNS: [(&str, &str); 76] = [
 /// # Errors
 /// [`Error::Json`].
 pub fn export_json(export: &Export) -> Result<String, Error> {
-    let mut text = Vec::new();
-    write_json(export, &mut text)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
+    Ok(serde_json::to_string_pretty(export)? + "\n")
 }
 
-/// [`export_json`] as it is sent: a run of a day has tens of megabytes.
-pub(crate) fn write_json(export: &Export, to: &mut dyn Write) -> Result<(), Error> {
-    serde_json::to_writer_pretty(&mut *to, export)?;
+/// [`export_json`] as it is sent, a case at a time: a run of a day has tens of megabytes.
+pub(crate) fn write_json(measured: Measured, to: &mut dyn Write) -> Result<(), Error> {
+    let export = Sent { format: FORMAT, run: measured.run, cases: OneByOne(RefCell::new(measured.cases)) };
+    serde_json::to_writer_pretty(&mut *to, &export)?;
     Ok(to.write_all(b"\n")?)
+}
+
+/// [`Export`] while it is sent.
+#[derive(Serialize)]
+struct Sent {
+    format: &'static str,
+    run: Run,
+    cases: OneByOne,
+}
+
+/// A list of cases that are there one at a time. It can be written once.
+struct OneByOne(RefCell<Cases>);
+
+impl Serialize for OneByOne {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(None)?;
+        for case in &mut *self.0.borrow_mut() {
+            list.serialize_element(&case.map_err(S::Error::custom)?)?;
+        }
+        list.end()
+    }
 }
 
 pub(crate) fn write_csv(export: &Export, to: &mut dyn Write) -> Result<(), Error> {
@@ -274,7 +298,32 @@ fn plain_text(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::plain_text;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_case_that_cannot_be_read_ends_the_text_with_an_error() {
+        let run = Run {
+            id: "1".to_owned(),
+            name: "one".to_owned(),
+            state: "done".to_owned(),
+            complete: true,
+            reason: None,
+            started: Timestamp::UNIX_EPOCH,
+            finished: None,
+            rehearsal: false,
+            note: String::new(),
+            plan: serde_json::Value::Null,
+            plan_yaml: String::new(),
+            environment: serde_json::Value::Null,
+            warnings: Vec::new(),
+            events: Vec::new(),
+        };
+        let cases = Box::new(std::iter::once(Err("its figures are damaged".into())));
+        let error = write_json(Measured { run, cases }, &mut Vec::new()).unwrap_err();
+        assert!(matches!(&error, Error::Json(why) if why.to_string().contains("damaged")), "{error:?}");
+    }
 
     #[test]
     fn formulas_are_text() {

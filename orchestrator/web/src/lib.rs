@@ -46,7 +46,7 @@ pub use live::{
 pub use report::report_html;
 pub use routes::{Access, Route};
 pub use server::{description, router, routes};
-pub use source::{Answer, Progress, RunSource, RunSummary, SourceError};
+pub use source::{Answer, Cases, Measured, Progress, RunSource, RunSummary, SourceError};
 pub use store_source::StoreSource;
 pub use tls::{TlsError, acceptor, certificate_files};
 
@@ -56,6 +56,9 @@ pub enum Error {
     /// A template failed to render.
     #[error("the page could not be rendered")]
     Template(#[from] askama::Error),
+    /// A case cannot be read.
+    #[error("the figures could not be read")]
+    Read(#[source] SourceError),
     /// A value cannot be written as JSON.
     #[error("the figures could not be written as JSON")]
     Json(#[from] serde_json::Error),

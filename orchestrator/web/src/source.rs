@@ -1,6 +1,6 @@
 //! Where the pages get their runs from.
 
-use analysis::export::Export;
+use analysis::export::{Case, Export, FORMAT, Run};
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -14,6 +14,33 @@ pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 /// An answer that takes time.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, SourceError>>;
 
+/// A run with all that was measured, whose cases are decoded one at a time: a long run is never whole in memory.
+pub struct Measured {
+    /// The run.
+    pub run: Run,
+    /// Its cases, in the order they ran.
+    pub cases: Cases,
+}
+
+/// Cases as they are decoded.
+pub type Cases = Box<dyn Iterator<Item = Result<Case, SourceError>> + Send>;
+
+impl Measured {
+    /// All of it at once, which takes tens of milliseconds for a long run.
+    ///
+    /// # Errors
+    /// A case that cannot be decoded.
+    pub fn whole(self) -> Result<Export, SourceError> {
+        Ok(Export { format: FORMAT.to_owned(), run: self.run, cases: self.cases.collect::<Result<_, _>>()? })
+    }
+}
+
+impl From<Export> for Measured {
+    fn from(export: Export) -> Self {
+        Self { run: export.run, cases: Box::new(export.cases.into_iter().map(Ok)) }
+    }
+}
+
 /// The runs that the pages show: the store, or something like it in a test.
 pub trait RunSource: Send + Sync + 'static {
     /// The runs that a filter lets through, newest first.
@@ -21,17 +48,17 @@ pub trait RunSource: Send + Sync + 'static {
 
     /// A run with all that was measured; none where there is no such run. Of a case that goes on, the figures so far, without its
     /// seconds.
-    fn load_export(&self, id: Uuid) -> Answer<'_, Option<Export>>;
+    fn load_export(&self, id: Uuid) -> Answer<'_, Option<Measured>>;
 
     /// The same as a report needs it: the hosts' load may be left out, since it is shown apart.
     fn load_report(&self, id: Uuid) -> Answer<'_, Option<Export>> {
-        self.load_export(id)
+        Box::pin(async move { self.load_export(id).await?.map(Measured::whole).transpose() })
     }
 
     /// A run with the one case at `place` in the plan's order, from 0, or with none.
     fn load_case(&self, id: Uuid, place: u32) -> Answer<'_, Option<Export>> {
         Box::pin(async move {
-            let export = self.load_export(id).await?;
+            let export = self.load_report(id).await?;
             Ok(export.map(|export| {
                 let case = usize::try_from(place).ok().and_then(|place| export.cases.get(place).cloned());
                 Export { cases: case.into_iter().collect(), ..export }
@@ -39,7 +66,7 @@ pub trait RunSource: Send + Sync + 'static {
         })
     }
 
-    /// The same as a report without the series by second, which are most of a long run.
+    /// The same as a report without the series by second and the samples of hosts and storage, which are most of a long run.
     fn load_figures(&self, id: Uuid) -> Answer<'_, Option<Export>> {
         self.load_report(id)
     }

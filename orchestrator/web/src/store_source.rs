@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use analysis::case::CaseState;
-use analysis::export::Export;
+use analysis::export::{Case, Export};
 use futures_util::future::BoxFuture;
 use store::{Refusal, RunFilter, RunId, Store, StoreError};
 use uuid::Uuid;
 
-use crate::live::Hub;
-use crate::source::{Answer, Progress, RunSource, RunSummary, SourceError};
+use crate::live::{Hub, SoFar};
+use crate::report::INSIDE_DISKS;
+use crate::source::{Answer, Measured, Progress, RunSource, RunSummary, SourceError};
 
 /// The store as the pages ask for it.
 pub struct StoreSource {
@@ -52,16 +53,9 @@ impl StoreSource {
         })
     }
 
-    /// The figures so far of the case that goes on, as its viewers have them: the store merges a case only when it has ended.
     fn with_figures_so_far(&self, id: Uuid, mut export: Export) -> Export {
-        let Some(so_far) = self.hub.so_far(id) else { return export };
-        let place = usize::try_from(so_far.ordinal).unwrap_or(usize::MAX);
-        let case = export.cases.get_mut(place).filter(|case| case.state == CaseState::Running.as_str());
-        if let Some(case) = case {
-            case.window_seconds = f64::from(so_far.seconds);
-            case.workers.measured = so_far.workers;
-            case.ops = so_far.ops;
-        }
+        let so_far = self.hub.so_far(id);
+        export.cases.iter_mut().enumerate().for_each(|(place, case)| add_so_far(so_far.as_ref(), place, case));
         export
     }
 }
@@ -71,16 +65,22 @@ impl RunSource for StoreSource {
         Box::pin(async { Ok(self.store.filter_runs(filter).await?.into_iter().map(summary).collect()) })
     }
 
-    fn load_export(&self, id: Uuid) -> Answer<'_, Option<Export>> {
+    fn load_export(&self, id: Uuid) -> Answer<'_, Option<Measured>> {
         Box::pin(async move {
-            let export = if_there(self.store.load_ended(RunId(id)).await)?;
-            Ok(export.map(|export| self.with_figures_so_far(id, export)))
+            let Some(stored) = if_there(self.store.read_ended(RunId(id)).await)? else { return Ok(None) };
+            let so_far = self.hub.so_far(id);
+            let cases = stored.cases.into_iter().enumerate().map(move |(place, case)| {
+                let mut case = case.decode()?;
+                add_so_far(so_far.as_ref(), place, &mut case);
+                Ok(case)
+            });
+            Ok(Some(Measured { run: stored.run, cases: Box::new(cases) }))
         })
     }
 
     fn load_report(&self, id: Uuid) -> Answer<'_, Option<Export>> {
         Box::pin(async move {
-            let export = if_there(self.store.load_report(RunId(id)).await)?;
+            let export = if_there(self.store.load_report(RunId(id), INSIDE_DISKS).await)?;
             Ok(export.map(|export| self.with_figures_so_far(id, export)))
         })
     }
@@ -114,6 +114,18 @@ impl RunSource for StoreSource {
 
     fn progress(&self, id: Uuid) -> BoxFuture<'_, Option<Progress>> {
         Box::pin(std::future::ready(self.progress_of(id)))
+    }
+}
+
+/// The figures so far of the case that goes on, as its viewers have them: the store merges a case only when it has ended.
+fn add_so_far(so_far: Option<&SoFar>, place: usize, case: &mut Case) {
+    let Some(so_far) = so_far else { return };
+    if usize::try_from(so_far.ordinal).is_ok_and(|ordinal| ordinal == place)
+        && case.state == CaseState::Running.as_str()
+    {
+        case.window_seconds = f64::from(so_far.seconds);
+        case.workers.measured = so_far.workers;
+        case.ops = so_far.ops.clone();
     }
 }
 

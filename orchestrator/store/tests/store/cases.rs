@@ -3,7 +3,7 @@
 
 use crate::support::{Bench, SEED, finished, finished_of, fleet, sample};
 use analysis::case::{CaseState, Ending, WorkerInput};
-use analysis::export::{Export, HostLoad, HostSample, StorageHealth};
+use analysis::export::{Case, Export, HostLoad, HostSample, Ops, StorageHealth};
 use plan::{Rate, RateIops};
 use store::{
     DiskFill, NewFill, NewHostSample, Refusal, RunEnd, RunState, Store, StoreError, WorkerReady, WorkerResult,
@@ -122,7 +122,7 @@ async fn a_page_reads_what_it_shows_and_merges_nothing() {
     bench.store.add_host_sample(case, &sample).await.unwrap();
     assert_eq!(bench.store.latest_host_sample(case).await.unwrap(), Some(sample));
     assert!(bench.store.load_export(bench.run).await.unwrap().cases[0].ops.all.is_some(), "merged as far as it came");
-    let running = bench.store.load_report(bench.run).await.unwrap().cases.remove(0);
+    let running = bench.store.load_report(bench.run, u32::MAX).await.unwrap().cases.remove(0);
     assert_eq!((running.state.as_str(), running.ops.all.is_none(), running.seconds.len()), ("running", true, 0));
     assert_eq!((running.workers.expected, running.hosts.len(), running.hosts[0].hosts.len()), (2, 1, 0));
 
@@ -133,13 +133,21 @@ async fn a_page_reads_what_it_shows_and_merges_nothing() {
     bench.store.finish_case(case, &result).await.unwrap();
     let whole = bench.store.load_export(bench.run).await.unwrap();
     assert_eq!(whole.cases[0].hosts[0].hosts, [load]);
-    assert_eq!(bench.store.load_ended(bench.run).await.unwrap(), whole);
+    let stored = bench.store.read_ended(bench.run).await.unwrap();
+    let cases: Vec<Case> = stored.cases.into_iter().map(|case| case.decode().unwrap()).collect();
+    assert_eq!((stored.run, &cases), (whole.run.clone(), &whole.cases));
     assert_eq!(bench.store.load_case(bench.run, 0).await.unwrap(), whole);
     assert!(bench.store.load_case(bench.run, 1).await.unwrap().cases.is_empty());
-    let report = bench.store.load_report(bench.run).await.unwrap().cases.remove(0);
+    let report = bench.store.load_report(bench.run, u32::MAX).await.unwrap().cases.remove(0);
     assert_eq!((&report.seconds, &report.per_disk), (&whole.cases[0].seconds, &whole.cases[0].per_disk));
+    let brief = bench.store.load_report(bench.run, 1).await.unwrap().cases.remove(0);
+    let names = |case: &Case| -> Vec<(String, String)> {
+        case.per_disk.iter().map(|disk| (disk.worker.clone(), disk.disk.clone())).collect()
+    };
+    assert_eq!((names(&brief), &brief.seconds), (names(&report), &report.seconds), "more than one disk");
+    assert!(brief.per_disk.iter().all(|disk| disk.ops == Ops::default() && !disk.has_incident()));
     let figures = bench.store.load_figures(bench.run).await.unwrap().cases.remove(0);
-    assert_eq!((figures.seconds.len(), &figures.ops), (0, &whole.cases[0].ops));
+    assert_eq!((figures.seconds.len(), figures.hosts.len(), &figures.ops), (0, 0, &whole.cases[0].ops));
     assert_eq!(bench.store.plan_yaml(bench.run).await.unwrap(), "name: two workers\n");
     bench.store.add_run_warning(bench.run, "mind the gap").await.unwrap();
     assert_eq!(bench.store.run_warnings(bench.run).await.unwrap(), ["mind the gap"]);

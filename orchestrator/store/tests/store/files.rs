@@ -7,7 +7,8 @@ use std::process::Command;
 
 use crate::support::{Bench, fleet, new_run};
 use analysis::case::Ending;
-use store::{DATABASE_FILE, DataDir, Level, Refusal, Store, StoreError};
+use analysis::export::StorageHealth;
+use store::{DATABASE_FILE, DataDir, Level, NewHostSample, Refusal, Store, StoreError};
 
 /// Asks SQLite's own command line tool; none where it is not installed.
 pub(crate) fn sqlite3(file: &Path, sql: &str) -> Option<String> {
@@ -92,8 +93,8 @@ async fn a_database_of_a_newer_version_is_refused_and_left_alone() {
     let before = std::fs::read(&file).unwrap();
     let data_dir = DataDir::new(bench.dir.path());
     for error in [Store::open(&data_dir).await.unwrap_err(), Store::open_read_only(&data_dir).await.unwrap_err()] {
-        assert!(matches!(error, StoreError::NewerVersion { found: 99, known: 8, .. }), "{error}");
-        assert!(error.to_string().contains("schema version 99, this program knows up to 8"), "{error}");
+        assert!(matches!(error, StoreError::NewerVersion { found: 99, known: 9, .. }), "{error}");
+        assert!(error.to_string().contains("schema version 99, this program knows up to 9"), "{error}");
     }
     assert_eq!(std::fs::read(&file).unwrap(), before);
 }
@@ -119,9 +120,12 @@ async fn a_database_of_the_first_version_is_brought_up_to_date_with_its_cases() 
         execute(&file, sqlx::AssertSqlSafe(format!("ALTER TABLE runs DROP COLUMN {column}"))).await;
     }
     execute(&file, "ALTER TABLE workers DROP COLUMN host").await;
+    for column in ["per_disk_json", "brief_disks_json", "storage_json"] {
+        execute(&file, sqlx::AssertSqlSafe(format!("ALTER TABLE cases DROP COLUMN {column}"))).await;
+    }
     execute(&file, "DELETE FROM _sqlx_migrations WHERE version > 1").await;
     let older = Store::open_read_only(&data_dir).await.unwrap_err();
-    assert!(matches!(older, StoreError::OlderVersion { found: 1, known: 8, .. }), "{older}");
+    assert!(matches!(older, StoreError::OlderVersion { found: 1, known: 9, .. }), "{older}");
     let store = Store::open(&data_dir).await.unwrap();
     let result = store.evaluate_case(case, analysis::case::Ending::Ran).await.unwrap();
     assert_eq!(result.figures.per_disk.len(), 2);
@@ -150,6 +154,39 @@ async fn seconds_that_an_earlier_version_kept_as_rows_are_read() {
     assert!(precondition.is_empty());
     assert_eq!((sample.len(), sample[0].t, &sample[0].write), (1, 3, &None));
     assert_eq!(sample[0].read.as_ref().unwrap().max_us, 6.5);
+}
+
+#[tokio::test]
+async fn what_an_earlier_version_kept_with_the_figures_and_by_sample_is_read() {
+    let (bench, fleet) = (Bench::new().await, crate::support::fleet());
+    let case = bench.start_case(&fleet).await;
+    bench.all_ticks(case, &fleet).await;
+    let health = StorageHealth {
+        status: "HEALTH_OK".into(),
+        checks: Vec::new(),
+        recovery_bytes_per_second: 0,
+        displaced_percent: 0.0,
+        scrubbing: 0,
+    };
+    let at = "2026-03-01T10:00:05.75Z".parse().unwrap();
+    let sample = NewHostSample { at, hosts: Vec::new(), storage: Some(health) };
+    bench.store.add_host_sample(case, &sample).await.unwrap();
+    for worker in &fleet {
+        bench.finished(case, worker).await;
+    }
+    let result = bench.store.evaluate_case(case, analysis::case::Ending::Ran).await.unwrap();
+    bench.store.finish_case(case, &result).await.unwrap();
+    let now = bench.store.load_report(bench.run, u32::MAX).await.unwrap();
+    assert!(!now.cases[0].per_disk.is_empty() && now.cases[0].hosts.len() == 1);
+    let file = bench.dir.path().join(DATABASE_FILE);
+    let as_before = "UPDATE cases SET figures_json = json_set(figures_json, '$.per_disk', json(per_disk_json)), \
+        per_disk_json = NULL, brief_disks_json = NULL, storage_json = NULL";
+    execute(&file, as_before).await;
+    for disks in [0, u32::MAX] {
+        assert_eq!(bench.store.load_report(bench.run, disks).await.unwrap(), now);
+    }
+    let figures = bench.store.load_figures(bench.run).await.unwrap().cases.remove(0);
+    assert_eq!(figures.per_disk, now.cases[0].per_disk);
 }
 
 #[tokio::test]

@@ -50,7 +50,6 @@ pub(crate) async fn fill(store: &Store, hub: &Hub) -> Filled {
     assert_eq!(measured.cases.len(), usize::try_from(CASES).unwrap());
     let ended = ended_run(store, &long, PLAN, &measured).await;
     let going_on = run_that_goes_on(store, hub, &long, &measured).await;
-    rows_of_seconds(store).await;
     Filled { ended: ended.0, going_on: going_on.0, small: small[SMALL_RUNS / 2].0 }
 }
 
@@ -126,6 +125,9 @@ async fn start_case(store: &Store, run: RunId, plan: &TestPlan, (ordinal, case):
     let t0 = started + SignedDuration::from_secs(plan.precondition_seconds.into());
     let t1 = t0 + SignedDuration::from_secs(plan.sample_seconds.into());
     store.set_case_window(id, &CaseWindow { started, t0, t1, workers: Vec::new() }).await.unwrap();
+    if plan.sample_seconds == SAMPLE {
+        rows_of_seconds(store, id).await;
+    }
     id
 }
 
@@ -223,15 +225,15 @@ fn hello(name: &str) -> Hello {
     }
 }
 
-/// What the workers and hosts of the long runs leave by the second: too many for one statement a row.
-async fn rows_of_seconds(store: &Store) {
+/// What workers and hosts leave by the second in a case of the long runs: too many for one statement a row.
+async fn rows_of_seconds(store: &Store, case: CaseId) {
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(store.file());
     let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
     let seconds = "WITH RECURSIVE s (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM s WHERE n < 5279) \
-        INSERT INTO worker_seconds SELECT c.id, w.worker, s.n, iif(s.n < 1760, 'precondition', 'sample'), \
+        INSERT INTO worker_seconds SELECT w.case_id, w.worker, s.n, iif(s.n < 1760, 'precondition', 'sample'), \
         iif(s.n < 1760, s.n, s.n - 1760), 1, 14000 + s.n % 97, (14000 + s.n % 97) * 4096, 0, 2800000000, 90000, 9000000, 0, \
-        0, 0, 0, 0, 0, 0, 0 FROM cases AS c JOIN case_workers AS w ON w.case_id = c.id JOIN s WHERE c.sample_seconds = 3520";
-    sqlx::query(seconds).execute(&mut connection).await.unwrap();
+        0, 0, 0, 0, 0, 0, 0 FROM case_workers AS w JOIN s WHERE w.case_id = ?1";
+    sqlx::query(seconds).bind(case.0).execute(&mut connection).await.unwrap();
     let host = |name: &str| {
         format!(
             "{{\"host\":\"{name}\",\"cpu_percent\":41.25,\"memory_used_bytes\":34359738368,\"memory_bytes\":137438953472,\
@@ -243,9 +245,9 @@ async fn rows_of_seconds(store: &Store) {
     let samples = "WITH RECURSIVE s (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM s WHERE n < ?1) \
         INSERT INTO host_samples (case_id, at, hosts_json, storage_json) SELECT c.id, \
         strftime('%Y-%m-%dT%H:%M:%S.000000Z', c.started, (s.n * ?2) || ' seconds'), ?3, ?4 \
-        FROM cases AS c JOIN s WHERE c.sample_seconds = 3520";
+        FROM cases AS c JOIN s WHERE c.id = ?5";
     let samples =
         sqlx::query(samples).bind((PRECONDITION + SAMPLE) / HOSTS_EVERY_SECONDS - 1).bind(HOSTS_EVERY_SECONDS);
-    samples.bind(hosts).bind(storage).execute(&mut connection).await.unwrap();
+    samples.bind(hosts).bind(storage).bind(case.0).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
 }

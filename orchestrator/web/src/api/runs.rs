@@ -64,8 +64,8 @@ pub(crate) async fn list(State(app): State<App>, Query(query): Query<RunsQuery>)
 #[utoipa::path(get, path = "/api/v1/runs/{id}", tag = "runs", params(("id" = Uuid, Path)),
     responses((status = 200, body = Object), (status = 404, body = ErrorBody)))]
 pub(crate) async fn export(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let (_, export) = pages::load(&app, &id).await?;
-    let body = streamed(move |to| write_json(&export, to));
+    let (_, measured) = pages::load(&app, &id).await?;
+    let body = streamed(move |to| write_json(measured, to));
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use analysis::export::Export;
 use askama::Template;
 use axum::extract::{Form, Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -19,7 +18,7 @@ use crate::format::Time;
 use crate::frame::{Flash, Frame, html, onward};
 use crate::problem::Problem;
 use crate::report::{ReportView, Tables, verdict, write_report};
-use crate::source::RunSummary;
+use crate::source::{Measured, RunSummary};
 use crate::streamed::streamed;
 use crate::visitor::Visitor;
 
@@ -46,18 +45,30 @@ struct CasePage {
     view: ReportView,
 }
 
-#[derive(Template)]
-#[template(path = "pages/delete_run.html")]
-struct DeletePage {
-    frame: Frame,
+/// The run that a page asks about.
+struct RunAsked {
     id: Uuid,
     name: String,
     state: String,
     tone: &'static str,
     started: Time,
     note: String,
+}
+
+#[derive(Template)]
+#[template(path = "pages/delete_run.html")]
+struct DeletePage {
+    frame: Frame,
+    run: RunAsked,
     /// What the journal does not say to be removed; asked about once more.
     left: Option<String>,
+}
+
+impl From<RunSummary> for RunAsked {
+    fn from(run: RunSummary) -> Self {
+        let (state, tone, _) = verdict(&run.state, run.complete);
+        Self { id: run.id, name: run.name, state, tone, started: Time(run.started), note: run.note }
+    }
 }
 
 /// A note.
@@ -162,11 +173,7 @@ pub(crate) async fn delete(
 #[template(path = "pages/tear_down.html")]
 struct TearDownPage {
     frame: Frame,
-    id: Uuid,
-    name: String,
-    state: String,
-    tone: &'static str,
-    started: Time,
+    run: RunAsked,
     left: Vec<String>,
 }
 
@@ -181,8 +188,7 @@ pub(crate) async fn tear_down_page(
         return Err(Problem::conflict(format!("The run {} goes on: stop it, which removes what it made.", run.name)));
     }
     let left = app.workshop().left(run.id).await?;
-    let (state, tone, _) = verdict(&run.state, run.complete);
-    html(&TearDownPage { frame, id: run.id, name: run.name, state, tone, started: Time(run.started), left })
+    html(&TearDownPage { frame, run: run.into(), left })
 }
 
 /// `POST /runs/{id}/tear-down`.
@@ -211,8 +217,7 @@ fn delete_question(frame: Frame, run: RunSummary, left: Option<String>) -> Resul
             run.name
         )));
     }
-    let (state, tone, _) = verdict(&run.state, run.complete);
-    Ok(DeletePage { frame, id: run.id, name: run.name, state, tone, started: Time(run.started), note: run.note, left })
+    Ok(DeletePage { frame, run: run.into(), left })
 }
 
 /// What a run may have left, where its deletion was refused for that.
@@ -229,14 +234,16 @@ async fn summary(app: &App, id: &str) -> Result<RunSummary, Problem> {
 
 /// `/runs/{id}/export.html`.
 pub(crate) async fn export_as_html(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let (id, export) = load(&app, &id).await?;
-    download(id, export, "html", "text/html; charset=utf-8", write_report)
+    let (id, measured) = load(&app, &id).await?;
+    let file = file_name(&measured.run.name, id, "html");
+    download(&file, "text/html; charset=utf-8", move |to| write_report(measured, to))
 }
 
 /// `/runs/{id}/export.json`.
 pub(crate) async fn export_as_json(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let (id, export) = load(&app, &id).await?;
-    download(id, export, "json", "application/json", write_json)
+    let (id, measured) = load(&app, &id).await?;
+    let file = file_name(&measured.run.name, id, "json");
+    download(&file, "application/json", move |to| write_json(measured, to))
 }
 
 /// `/runs/{id}/export.csv`.
@@ -244,7 +251,8 @@ pub(crate) async fn export_as_csv(State(app): State<App>, Path(id): Path<String>
     let id = run_id(&id)?;
     // It has no seconds.
     let export = app.runs().load_figures(id).await?.ok_or_else(|| Problem::no_run(&id.to_string()))?;
-    download(id, export, "csv", "text/csv; charset=utf-8", write_csv)
+    let file = file_name(&export.run.name, id, "csv");
+    download(&file, "text/csv; charset=utf-8", move |to| write_csv(&export, to))
 }
 
 /// A run's id is a UUID; nothing else reaches the source.
@@ -253,10 +261,10 @@ pub(crate) fn run_id(id: &str) -> Result<Uuid, Problem> {
 }
 
 /// A run with all that was measured.
-pub(crate) async fn load(app: &App, id: &str) -> Result<(Uuid, Export), Problem> {
+pub(crate) async fn load(app: &App, id: &str) -> Result<(Uuid, Measured), Problem> {
     let id = run_id(id)?;
-    let export = app.runs().load_export(id).await?;
-    export.map(|export| (id, export)).ok_or_else(|| Problem::no_run(&id.to_string()))
+    let measured = app.runs().load_export(id).await?;
+    measured.map(|measured| (id, measured)).ok_or_else(|| Problem::no_run(&id.to_string()))
 }
 
 /// Rendering takes tens of milliseconds for a long run: away from the threads that answer.
@@ -266,17 +274,14 @@ pub(crate) async fn render(make: impl FnOnce() -> Result<String, Error> + Send +
 }
 
 fn download(
-    id: Uuid,
-    export: Export,
-    extension: &str,
+    file: &str,
     kind: &'static str,
-    write: fn(&Export, &mut dyn Write) -> Result<(), Error>,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), Error> + Send + 'static,
 ) -> Result<Response, Problem> {
-    let disposition = format!("attachment; filename=\"{}\"", file_name(&export.run.name, id, extension));
-    let disposition = HeaderValue::try_from(disposition).map_err(|error| Problem::render(&error))?;
-    let body = streamed(move |to| write(&export, to));
+    let disposition = HeaderValue::try_from(format!("attachment; filename=\"{file}\""));
+    let disposition = disposition.map_err(|error| Problem::render(&error))?;
     let headers = [(header::CONTENT_TYPE, HeaderValue::from_static(kind)), (header::CONTENT_DISPOSITION, disposition)];
-    Ok((headers, body).into_response())
+    Ok((headers, streamed(write)).into_response())
 }
 
 /// `fourcorners-demo-2c1d4e5f6a7b.html`: letters, digits and dashes only, whatever the name has.

@@ -179,14 +179,14 @@ fn lines(case: &Case, precondition: u32, step: u32) -> Vec<Line> {
         if !before.iter().chain(sample).any(|second| pick(second).is_some()) {
             continue;
         }
-        let mut push = |figure, value: &dyn Fn(&Second) -> Option<f64>| {
-            let first = series(before, -f64::from(precondition), step, value);
-            out.push(Line { op, figure, series: join(first, series(sample, 0.0, step, value), apart) });
+        let values = |second: &Second| {
+            let op = pick(second);
+            [iops_or_stall(op), op.map(|op| op.p50_us), op.map(|op| op.p99_us), op.map(|op| op.max_us)]
         };
-        push("iops", &|second| iops_or_stall(pick(second)));
-        push("p50", &|second| pick(second).map(|op| op.p50_us));
-        push("p99", &|second| pick(second).map(|op| op.p99_us));
-        push("max", &|second| pick(second).map(|op| op.max_us));
+        let first = series(before, -f64::from(precondition), step, values);
+        let second = series(sample, 0.0, step, values);
+        let parts = ["iops", "p50", "p99", "max"].into_iter().zip(first).zip(second);
+        out.extend(parts.map(|((figure, first), second)| Line { op, figure, series: join(first, second, apart) }));
     }
     out
 }

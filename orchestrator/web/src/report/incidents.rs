@@ -14,11 +14,7 @@ pub(crate) struct IncidentRow {
 }
 
 pub(crate) fn incidents(case: &Case) -> Vec<IncidentRow> {
-    case.per_disk.iter().filter(|disk| has_incident(disk)).map(incident_row).collect()
-}
-
-fn has_incident(disk: &PerDisk) -> bool {
-    !disk.io_errors.is_empty() || !disk.stalls.is_empty() || disk.device.is_some_and(|device| device.differs)
+    case.per_disk.iter().filter(|disk| disk.has_incident()).map(incident_row).collect()
 }
 
 fn incident_row(disk: &PerDisk) -> IncidentRow {

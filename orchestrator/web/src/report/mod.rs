@@ -20,4 +20,4 @@ pub use page::report_html;
 pub(crate) use page::write_report;
 pub(crate) use plan_view::flatten;
 pub(crate) use profile::profile;
-pub(crate) use view::{ReportView, Tables, verdict};
+pub(crate) use view::{INSIDE_DISKS, ReportView, Tables, verdict};

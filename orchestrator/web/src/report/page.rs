@@ -6,6 +6,7 @@ use analysis::export::Export;
 use askama::Template;
 
 use super::view::ReportView;
+use crate::source::Measured;
 use crate::{Error, assets};
 
 /// A report as one file: styles, scripts and data are in it, and its policy lets it load nothing else.
@@ -29,8 +30,8 @@ pub fn report_html(export: &Export) -> Result<String, Error> {
 }
 
 /// [`report_html`] as it is sent.
-pub(crate) fn write_report(export: &Export, to: &mut dyn Write) -> Result<(), Error> {
-    Ok(file_page(export)?.write_into(to)?)
+pub(crate) fn write_report(measured: Measured, to: &mut dyn Write) -> Result<(), Error> {
+    Ok(file_page(&measured.whole().map_err(Error::Read)?)?.write_into(to)?)
 }
 
 fn file_page(export: &Export) -> Result<FilePage, Error> {

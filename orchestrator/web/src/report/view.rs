@@ -46,7 +46,7 @@ pub(crate) enum Tables {
 }
 
 /// Rows by data disk that a page shows inside, all cases together.
-const INSIDE_DISKS: usize = 400;
+pub(crate) const INSIDE_DISKS: u32 = 400;
 
 /// Who, what, when, where.
 pub(crate) struct Head {
@@ -147,7 +147,7 @@ impl Tables {
         let disks: usize = export.cases.iter().map(|case| case.per_disk.len()).sum();
         // Samples without hosts: their load was left out, to be shown by itself.
         let hosts_left_out = export.cases.iter().flat_map(|case| &case.hosts).any(|sample| sample.hosts.is_empty());
-        if disks > INSIDE_DISKS || hosts_left_out { self } else { Self::Inside }
+        if disks > INSIDE_DISKS as usize || hosts_left_out { self } else { Self::Inside }
     }
 
     /// The page of the case at this place.

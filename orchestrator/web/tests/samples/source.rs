@@ -7,7 +7,7 @@ use analysis::export::Export;
 use futures_util::future::BoxFuture;
 use store::{DataDir, Role, RunFilter, Store};
 use uuid::Uuid;
-use web::{AllowedHosts, Answer, App, Parts, Progress, RunSource, RunSummary, SourceError};
+use web::{AllowedHosts, Answer, App, Measured, Parts, Progress, RunSource, RunSummary, SourceError};
 
 /// Runs in memory.
 pub(crate) struct Runs {
@@ -33,12 +33,12 @@ impl RunSource for Runs {
         })
     }
 
-    fn load_export(&self, id: Uuid) -> Answer<'_, Option<Export>> {
+    fn load_export(&self, id: Uuid) -> Answer<'_, Option<Measured>> {
         Box::pin(async move {
             Ok(self.find(id, |(export, note)| {
                 let mut export = export.clone();
                 note.clone_into(&mut export.run.note);
-                export
+                export.into()
             }))
         })
     }
