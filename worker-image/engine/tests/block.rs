@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -398,11 +399,38 @@ impl Tracing {
         Some(Self { instance })
     }
 
-    /// Start sectors in the order of their arrival on the CPU they came from; `SECTOR + COUNT` in the trace.
+    /// Start sectors in the order of their arrival, of the time of which every arrival is kept.
     fn queued_sectors(&self) -> Vec<u64> {
         let trace = fs::read_to_string(self.instance.join("trace")).unwrap();
-        let events = trace.lines().filter(|line| line.contains("block_bio_queue:"));
-        events.filter_map(|line| line.split_once(" + ")?.0.rsplit(' ').next()?.parse().ok()).collect()
+        let queued: Vec<Queued> = trace.lines().filter_map(Queued::parse).collect();
+        // A CPU whose ring ran over has lost its earliest; a thread that changed its CPU leaves a gap there in the other's record.
+        let first = |cpu: u32| queued.iter().find(|queued| queued.cpu == cpu).map(|queued| queued.at_us);
+        let cpus: BTreeSet<u32> = queued.iter().map(|queued| queued.cpu).collect();
+        let complete_after = cpus.into_iter().filter(|&cpu| self.ran_over(cpu)).filter_map(first).max().unwrap_or(0);
+        queued.iter().filter(|queued| queued.at_us > complete_after).map(|queued| queued.sector).collect()
+    }
+
+    fn ran_over(&self, cpu: u32) -> bool {
+        let stats = fs::read_to_string(self.instance.join(format!("per_cpu/cpu{cpu}/stats"))).unwrap();
+        let lost = stats.lines().find_map(|line| line.strip_prefix("overrun: ")).unwrap();
+        lost.trim() != "0"
+    }
+}
+
+/// `lane-1-77 [001] ..... 12.345678: block_bio_queue: 7,0 R 960 + 8 [lane-1]`.
+struct Queued {
+    cpu: u32,
+    at_us: u64,
+    sector: u64,
+}
+
+impl Queued {
+    fn parse(line: &str) -> Option<Self> {
+        let (head, request) = line.split_once(": block_bio_queue: ")?;
+        let cpu = head.split_once('[')?.1.split_once(']')?.0.parse().ok()?;
+        let at_us = head.rsplit(' ').next()?.replace('.', "").parse().ok()?;
+        let sector = request.split_once(" + ")?.0.rsplit(' ').next()?.parse().ok()?;
+        Some(Self { cpu, at_us, sector })
     }
 }
 
