@@ -274,10 +274,13 @@
   let printing = false;
   addEventListener("beforeprint", () => {
     printing = true;
+    // Paper is white, whatever the screen is: its colours are asked for while the screen's still hold.
+    root.dataset.paper = "yes";
     for (const figure of figures) draw(figure, figure.closest(".pair") ? PRINT_WIDTH / 2 - 10 : PRINT_WIDTH);
   });
   addEventListener("afterprint", () => {
     printing = false;
+    delete root.dataset.paper;
     redraw();
   });
   dark.addEventListener("change", () => {

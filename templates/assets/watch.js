@@ -362,15 +362,15 @@
     });
     page.querySelector("[data-hosts]").replaceChildren(...rows);
     const { storage } = health;
-    const line = page.querySelector("[data-storage]");
+    const told = page.querySelector("[data-storage]");
     if (!storage) {
-      line.textContent = "No storage cluster tells its health.";
+      told.textContent = "No storage cluster tells its health.";
       return;
     }
     const rest = storage.status === "HEALTH_OK" && storage.recovery_bytes_per_second === 0 && storage.displaced_percent === 0 && storage.scrubbing === 0;
     const pill = Object.assign(document.createElement("span"), { className: `pill ${rest ? "good" : "warn"}`, textContent: storage.status });
     const checks = storage.checks.length ? `${storage.checks.join(", ")}; ` : "";
-    line.replaceChildren(pill, ` ${checks}recovery ${size(storage.recovery_bytes_per_second)} a second, ${storage.displaced_percent.toFixed(2)} % displaced, ${number(storage.scrubbing)} placement groups scrubbing`);
+    told.replaceChildren(pill, ` ${checks}recovery ${size(storage.recovery_bytes_per_second)} a second, ${storage.displaced_percent.toFixed(2)} % displaced, ${number(storage.scrubbing)} placement groups scrubbing`);
   }
 
   const log = page.querySelector("[data-log]");

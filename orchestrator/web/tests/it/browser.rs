@@ -140,6 +140,28 @@ async fn the_served_page_draws_its_charts_under_its_policy_and_follows_a_run() {
     served.stop().await;
 }
 
+/// What hosts, storage and the guard tell is followed, not only shown as it was when the page came.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_page_follows_hosts_storage_and_the_guard() {
+    let hub = Arc::new(web::Hub::default());
+    workshop::begin_on_cluster(&hub);
+    let served = Served::with_hub(Runs::new(vec![samples::running()], None), None, Arc::clone(&hub)).await;
+    let Some(browser) = Browser::start(&format!("http://{}", served.address)).await else { return served.stop().await };
+    browser.goto(&served.app.enter_link().unwrap()).await;
+    browser.goto(&format!("/runs/{ID}/live")).await;
+    for (cpu_percent, status) in [(41.25, "HEALTH_WARN"), (57.5, "HEALTH_ERR")] {
+        hub.beat(workshop::health_beat(cpu_percent, status));
+        let guard = format!("no route at {cpu_percent}");
+        for part in [&format!("{cpu_percent:.1}"), status, "12.50 % displaced", &guard, "moved to pve2"] {
+            browser.shows_in("section[aria-labelledby=health]", part).await;
+        }
+    }
+    let console = browser.console(&[]).await;
+    assert!(console.is_empty(), "{console:#?}");
+    browser.end().await;
+    served.stop().await;
+}
+
 /// Hours of seconds and events leave a live page with as many elements as its first minutes did.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_page_does_not_grow_with_its_run() {

@@ -136,8 +136,13 @@ impl Browser {
 
     /// Waits until a reader sees a text: a click may return before the next page is there.
     pub(crate) async fn shows(&self, text: &str) {
+        self.shows_in("body", text).await;
+    }
+
+    /// The same within an element.
+    pub(crate) async fn shows_in(&self, selector: &str, text: &str) {
         let deadline = Instant::now() + ARRIVAL_LIMIT;
-        while !self.text().await.contains(text) {
+        while !self.text_of(selector).await.contains(text) {
             assert!(Instant::now() < deadline, "no {text:?} in: {}", self.text().await);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -145,8 +150,12 @@ impl Browser {
 
     /// What a reader sees.
     pub(crate) async fn text(&self) -> String {
+        self.text_of("body").await
+    }
+
+    async fn text_of(&self, selector: &str) -> String {
         // A page that goes while it is read has no text any more, nor one that is just coming; whoever waits for one looks again.
-        match self.driver.find(By::Css("body")).await {
+        match self.driver.find(By::Css(selector)).await {
             Ok(body) => body.text().await.unwrap_or_default(),
             Err(_) => String::new(),
         }
@@ -202,14 +211,25 @@ impl Browser {
         send("Emulation.setEmulatedMedia", json!({ "features": [] })).await;
     }
 
-    /// A picture of the page as it is printed on A4; nothing may be wider than the paper.
+    /// A picture of the page as it is printed on A4 from a dark screen; nothing may be wider than the paper, and charts have the
+    /// colours of a light one.
     pub(crate) async fn shoot_print(&self, name: &str) {
         let tools = self.driver.cdp();
         let send = async |command: &str, parameters: Value| tools.send_raw(command, parameters).await.unwrap();
         let metrics = json!({ "width": PAPER_WIDTH, "height": 1000, "deviceScaleFactor": 1, "mobile": false });
         send("Emulation.setDeviceMetricsOverride", metrics).await;
-        send("Emulation.setEmulatedMedia", json!({ "media": "print" })).await;
+        let mut inks = Vec::new();
+        for scheme in ["light", "dark"] {
+            let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+            send("Emulation.setEmulatedMedia", media).await;
+            self.driver.execute_async(include_str!("settled.js"), Vec::new()).await.unwrap();
+            inks.push(self.value("getComputedStyle(document.querySelector('.plot .xtick text')).fill").await);
+        }
+        // A browser says so while its medium is still the screen.
         self.driver.execute("dispatchEvent(new Event('beforeprint'));", Vec::new()).await.unwrap();
+        let ink = self.value("getComputedStyle(document.querySelector('.plot .xtick text')).fill").await;
+        assert!(ink == inks[0] && ink != inks[1], "{name}: {ink} on paper, on screens {inks:?}");
+        send("Emulation.setEmulatedMedia", json!({ "media": "print" })).await;
         let needed = self.value("document.documentElement.scrollWidth").await.as_u64().unwrap();
         let height = self.value("document.documentElement.scrollHeight").await.as_u64().unwrap().min(MAX_PAPER_HEIGHT);
         let clip = json!({ "x": 0, "y": 0, "width": PAPER_WIDTH, "height": height, "scale": 1 });

@@ -86,6 +86,37 @@ pub(crate) fn begin(hub: &Hub) {
     hub.begin(ID.parse().unwrap(), Timestamp::now(), &plan, &plan::schedule(&plan, plan::FillRate::assumed()));
 }
 
+/// The same where hosts and storage tell how they are.
+pub(crate) fn begin_on_cluster(hub: &Hub) {
+    let plan = plan::parse("pve", plan::example("proxmox").unwrap(), &plan::Profiles::shipped()).unwrap();
+    let schedule = plan::schedule(&plan, plan::FillRate::assumed());
+    hub.begin(ID.parse().unwrap(), Timestamp::now(), &plan, &schedule);
+}
+
+/// A host, the storage, a warning and a word of the guard.
+pub(crate) fn health_beat(cpu_percent: f64, status: &str) -> Beat {
+    let load = HostLoad {
+        host: "<i>pve1</i>".into(),
+        cpu_percent: Some(cpu_percent),
+        memory_used_bytes: Some(3 << 30),
+        memory_bytes: Some(8 << 30),
+        io_pressure_percent: Some(7.0),
+        io_wait_percent: None,
+    };
+    let storage = StorageHealth {
+        status: status.into(),
+        checks: vec!["OSD_DOWN".into()],
+        recovery_bytes_per_second: 5 << 20,
+        displaced_percent: 12.5,
+        scrubbing: 2,
+    };
+    let health = Health { at: Timestamp::now(), hosts: vec![load], storage: Some(storage) };
+    let message = format!("the guard cannot look at the place (no route at {cpu_percent})");
+    let event = Event { at: Timestamp::now(), level: "warning".into(), message };
+    let warnings = Some(vec!["worker-1 was moved to pve2".to_owned()]);
+    Beat { health: Some(health), events: vec![event], warnings, ..Beat::default() }
+}
+
 pub(crate) fn beat(at: u32) -> Beat {
     let op = SecondOp { iops: 10.0, mib_per_s: 1.0, mean_us: 5.0, p50_us: 4.0, p99_us: 7.0, max_us: 8.0 };
     let disks = [("w1".to_owned(), vec![DiskBeat { count: 10, sum_ns: 50_000, max_ns: 8_000, errors: 0 }])];
@@ -278,31 +309,10 @@ async fn the_live_page_tells_hosts_storage_and_the_guard_where_the_place_does() 
     let local = viewer.get(&live).await.body;
     assert!(local.contains("Hosts and storage") && local.contains("Not available"), "{local}");
 
-    let plan = plan::parse("pve", plan::example("proxmox").unwrap(), &plan::Profiles::shipped()).unwrap();
-    let schedule = plan::schedule(&plan, plan::FillRate::assumed());
-    notes.hub.begin(ID.parse().unwrap(), Timestamp::now(), &plan, &schedule);
+    begin_on_cluster(&notes.hub);
     let before = viewer.get(&live).await.body;
     assert!(before.contains("the first sample comes with the first case") && !before.contains("Not available"));
-    let load = HostLoad {
-        host: "<i>pve1</i>".into(),
-        cpu_percent: Some(41.26),
-        memory_used_bytes: Some(3 << 30),
-        memory_bytes: Some(8 << 30),
-        io_pressure_percent: Some(7.0),
-        io_wait_percent: None,
-    };
-    let storage = StorageHealth {
-        status: "HEALTH_WARN".into(),
-        checks: vec!["OSD_DOWN".into()],
-        recovery_bytes_per_second: 5 << 20,
-        displaced_percent: 12.5,
-        scrubbing: 2,
-    };
-    let health = Health { at: Timestamp::now(), hosts: vec![load], storage: Some(storage) };
-    let message = "the guard cannot look at the place (no route)".to_owned();
-    let event = Event { at: Timestamp::now(), level: "warning".into(), message };
-    let warnings = Some(vec!["worker-1 was moved to pve2".to_owned()]);
-    notes.hub.beat(Beat { health: Some(health), events: vec![event], warnings, ..Beat::default() });
+    notes.hub.beat(health_beat(41.26, "HEALTH_WARN"));
     let page = viewer.get(&live).await.body;
     let shown = page.split("<section aria-labelledby=\"health\"").nth(1).unwrap().split("</section>").next().unwrap();
     for part in [
