@@ -1,5 +1,6 @@
 //! The runs of `serve`: one at a time, started and stopped from the pages, carried out whoever watches.
 
+use std::future::ready;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use web::{Answer, Clusters, Findings, Hub, StartError, Wanted, Workshop};
+use web::{Answer, Clusters, Finding, Findings, Hub, StartError, Wanted, Workshop};
 
 use crate::cli::WorkerArgs;
 use crate::clusters::Keeper;
@@ -143,6 +144,9 @@ impl Manager {
     }
 
     async fn begin(&self, plan: TestPlan, yaml: String) -> Result<Uuid, StartError> {
+        if let Some(Finding { message, remedy, .. }) = not_from_afar(&plan) {
+            return Err(StartError::Refused(format!("{message}: {remedy}")));
+        }
         let (progress, mut watched) = watch::channel(Progress::default());
         let turn = self.take_turn(&plan, progress.subscribe())?;
         let scene = Scene::of_plan(&self.inner.data_dir, &plan, &self.inner.workers)
@@ -249,12 +253,27 @@ impl Workshop for Manager {
     }
 
     fn findings<'a>(&'a self, plan: &'a TestPlan, wanted: Wanted) -> BoxFuture<'a, Findings> {
-        Box::pin(self.inner.preflights.findings(plan, wanted))
+        match not_from_afar(plan) {
+            Some(finding) => Box::pin(ready(Findings { list: vec![finding], ..Findings::default() })),
+            None => Box::pin(self.inner.preflights.findings(plan, wanted)),
+        }
     }
 
     fn clusters(&self) -> Option<&dyn Clusters> {
         Some(self)
     }
+}
+
+/// What a plan may say on the command line alone: where this machine keeps a secret, and the host to send it to.
+fn not_from_afar(plan: &TestPlan) -> Option<Finding> {
+    let Target::Proxmox(target) = &plan.target else { return None };
+    matches!(target.cluster, Cluster::Given { .. }).then(|| Finding {
+        severity: "blocker",
+        message: "target: found an endpoint with a token, expected connection, the name of a saved one".to_owned(),
+        remedy: "add the cluster under Clusters and write connection instead of endpoint, token and tls, or run the plan from the \
+                 command line"
+            .to_owned(),
+    })
 }
 
 /// The saved connection that a plan names.
@@ -310,6 +329,32 @@ mod tests {
         assert!(turn.cancel.is_cancelled());
         let busy = manager.take_turn(&called("late"), progress.subscribe()).err();
         assert_eq!(busy, Some(StartError::Busy { id: Some(id), name: "early".into() }));
+    }
+
+    /// Whoever may send plans could have any secret of this machine sent to a host of their own.
+    #[tokio::test]
+    async fn a_plan_from_afar_names_no_secret_of_this_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = manager(dir.path()).await;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let given = format!(
+            "  endpoint: 'https://{}'\n  token: {{id: 'a@pve!b', secret_env: PATH}}\n  tls: {{fingerprint: '{}'}}",
+            listener.local_addr().unwrap(),
+            ["AB"; 32].join(":")
+        );
+        let yaml = plan::example("proxmox").unwrap();
+        let saved = yaml.lines().find(|line| line.trim_start().starts_with("connection:")).unwrap();
+        let plan = plan::parse("plan", &yaml.replace(saved, &given), &Profiles::shipped()).unwrap();
+        for wanted in [Wanted::Known, Wanted::Anew] {
+            let found = manager.findings(&plan, wanted).await;
+            assert!(!found.pending && found.looked.is_none(), "{found:?}");
+            assert!(found.list[0].severity == "blocker" && found.list[0].remedy.contains("Clusters"), "{found:?}");
+        }
+        let refused = manager.start(plan, yaml.to_owned()).await.unwrap_err();
+        assert!(matches!(&refused, StartError::Refused(why) if why.contains("expected connection")), "{refused:?}");
+        let called = listener.accept().err().map(|error| error.kind());
+        assert_eq!(called, Some(std::io::ErrorKind::WouldBlock), "nobody was asked");
     }
 
     #[tokio::test]
