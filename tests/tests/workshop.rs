@@ -215,11 +215,14 @@ async fn profiles(admin: &Browser) {
     write_valid(admin, &PLAN.replace("4k-random-read", "own/mine")).await;
 }
 
-/// A plan that may be started.
+/// A plan that may be started. The page comes with a plan that is valid, too: only a verdict after the writing is of this one, and until it is
+/// there it may yet move the buttons away from under a click.
 async fn write_valid(admin: &Browser, plan: &str) {
     admin.go("/new").await;
     admin.write("#yaml", plan).await;
-    until("the plan is valid", || async { admin.text("[data-verdict] .verdict").await.contains("valid") }).await;
+    let judged = async || admin.attribute("form[data-plan]", "data-checked").await.is_some();
+    let valid = async || admin.text("[data-verdict] .verdict").await.contains("valid");
+    until("the plan is judged and valid", || async { judged().await && valid().await }).await;
 }
 
 /// A run that ends by itself, and two runs side by side.
