@@ -172,9 +172,11 @@ statements! {
         FROM cases AS c LEFT JOIN case_series AS s ON s.case_id = c.id \
         WHERE run_id = ?1 AND (?2 IS NULL OR ordinal = ?2) ORDER BY ordinal";
     EVENTS_AFTER = "SELECT id, at, level, message FROM events WHERE run_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
-    #[doc = "The case that was started last."]
-    LIVE_CASE = "SELECT id, ordinal, started, precondition_seconds, sample_seconds FROM cases WHERE run_id = ?1 \
-        ORDER BY ordinal DESC LIMIT 1";
+    #[doc = "The case that was started last, with the newest second of each phase."]
+    LIVE_CASE = "SELECT id, ordinal, started, precondition_seconds, sample_seconds, state <> 'running' AS ended, \
+        (SELECT max(second) FROM worker_seconds WHERE case_id = cases.id AND phase = 'precondition') AS newest_precondition, \
+        (SELECT max(second) FROM worker_seconds WHERE case_id = cases.id AND phase = 'sample') AS newest_sample \
+        FROM cases WHERE run_id = ?1 ORDER BY ordinal DESC LIMIT 1";
     LIVE_CASE_WORKERS = "SELECT worker, disks_json, failure IS NOT NULL OR finished_complete IS NOT NULL AS ended \
         FROM case_workers WHERE case_id = ?1 ORDER BY ordinal";
 

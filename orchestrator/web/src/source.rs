@@ -119,9 +119,11 @@ pub struct RunSummary {
 /// How far a run is.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Progress {
-    /// What is being done, for a person: `filling`, `sampling`.
+    /// What is being done, for a person: `256MiB: fill`, `1GiB: 4k-random-read, sample`.
+    #[schema(example = "1GiB: 4k-random-read, sample")]
     pub phase: String,
-    /// The case that it is done for: `4k-random-read on 1GiB`.
+    /// The case begun last and how many there are, counted from 1: `case 3 of 10`. Null before the first.
+    #[schema(example = "case 3 of 10")]
     pub case: Option<String>,
     /// Share of the run that is done, 0 to 100.
     pub percent: f64,

@@ -62,11 +62,11 @@ pub struct LiveProgress {
 pub struct CaseSecond {
     /// When it began, seconds after the run did.
     pub at: u32,
-    /// The cluster.
-    pub second: Second,
+    /// The cluster; none where a worker's part is missing, which is a gap.
+    pub second: Option<Second>,
     /// The workload reads, and it writes.
     pub asked: (bool, bool),
-    /// By worker, in the order of its disks; empty where that is not known any more.
+    /// By worker that delivered it, in the order of its disks; empty where that is not known any more.
     pub disks: BTreeMap<String, Vec<DiskBeat>>,
 }
 
@@ -284,6 +284,7 @@ impl Hub {
         run.describe(&mut message);
         Some(Snapshot {
             event_id,
+            sequence: state.sequence,
             json: Value::Object(message).to_string(),
             name: run.name.clone(),
             began: run.began,
@@ -362,6 +363,7 @@ impl State {
 pub(crate) struct Snapshot {
     /// Id of the message that it holds the place of.
     pub(crate) event_id: String,
+    pub(crate) sequence: u64,
     /// Everything, as the page's script takes it.
     pub(crate) json: String,
     pub(crate) name: String,
@@ -428,17 +430,21 @@ impl LiveRun {
             message.insert("warnings".to_owned(), json!(warnings));
             self.warnings = warnings;
         }
-        let fresh: Vec<(u32, Figures)> = beat
+        let figures = |second: &CaseSecond| {
+            let (reads, writes) = second.asked;
+            second.second.as_ref().map(|second| figures::of_case(second, reads, writes))
+        };
+        let fresh: Vec<(u32, Option<Figures>)> = beat
             .seconds
             .iter()
-            .map(|second| (second.at, figures::of_case(&second.second, second.asked.0, second.asked.1)))
-            .chain(beat.fill.map(|(at, mib_per_s)| (at, figures::of_fill(mib_per_s))))
+            .map(|second| (second.at, figures(second)))
+            .chain(beat.fill.map(|(at, mib_per_s)| (at, Some(figures::of_fill(mib_per_s)))))
             .collect();
         let beaten = beat.seconds.iter().any(|second| !second.disks.is_empty());
         beat.seconds
             .into_iter()
             .filter(|second| !second.disks.is_empty())
-            .for_each(|second| self.heat.add(second.disks));
+            .for_each(|second| self.heat.add(second.at, second.disks));
         if beaten {
             message.insert("heat".to_owned(), json!(self.heat.map()));
         }
@@ -471,25 +477,26 @@ impl LiveRun {
         }
     }
 
-    /// New seconds one by one, and the buckets of the whole run that they changed: all where it was folded.
-    fn series_into(&mut self, message: &mut Map<String, Value>, fresh: &[(u32, Figures)]) {
+    /// New seconds one by one, but for those that are missing, and the buckets of the whole run that they changed: all where it was folded.
+    fn series_into(&mut self, message: &mut Map<String, Value>, fresh: &[(u32, Option<Figures>)]) {
         if fresh.is_empty() {
             return;
         }
         let mut folded = false;
         let mut changed: BTreeMap<u32, Bucket> = BTreeMap::new();
         for (at, figures) in fresh {
-            match self.history.add(*at, figures) {
+            match self.history.add(*at, figures.as_ref()) {
                 Change::Folded => folded = true,
                 Change::Bucket(place) => {
                     let bucket = self.history.buckets[place].clone();
                     changed.insert(bucket.index, bucket);
                 }
             }
-            self.recent.push_back((*at, *figures));
+            self.recent.extend(figures.map(|figures| (*at, figures)));
         }
         self.recent.drain(..self.recent.len().saturating_sub(RECENT_SECONDS));
-        let seconds: Vec<Value> = fresh.iter().map(|(at, figures)| second_json(*at, figures)).collect();
+        let seconds: Vec<Value> =
+            fresh.iter().filter_map(|(at, figures)| Some(second_json(*at, figures.as_ref()?))).collect();
         message.insert("seconds".to_owned(), Value::Array(seconds));
         if folded {
             message.insert("history".to_owned(), json!(self.history));
@@ -523,7 +530,7 @@ mod tests {
         let op = SecondOp { iops: 10.0, mib_per_s: 1.0, mean_us: 5.0, p50_us: 4.0, p99_us: 7.0, max_us: 8.0 };
         let disks = [("w1".to_owned(), vec![DiskBeat { count: 10, sum_ns: 50_000, max_ns: 8_000, errors: 0 }])];
         let second = Second { t: at, read: Some(op), write: None };
-        let second = CaseSecond { at, second, asked: (true, false), disks: disks.into() };
+        let second = CaseSecond { at, second: Some(second), asked: (true, false), disks: disks.into() };
         Beat { seconds: vec![second], ..Beat::default() }
     }
 
@@ -581,6 +588,21 @@ mod tests {
             state["guard"].as_array().unwrap().iter().filter_map(|event| event["message"].as_str()).collect();
         assert_eq!(guard.len(), GUARD_LINES);
         assert_eq!(guard[GUARD_LINES - 1], "the guard cannot look 8");
+    }
+
+    #[test]
+    fn a_second_without_the_cluster_is_a_gap_and_the_disks_of_it_are_shown() {
+        let (hub, id) = started();
+        hub.beat(Beat { layout: Some(vec![("w1".into(), vec!["d1".into()])]), ..Beat::default() });
+        hub.beat(second(0));
+        let mut gap = second(1);
+        gap.seconds[0].second = None;
+        hub.beat(gap);
+        let state = whole(&hub, id);
+        assert_eq!(state["recent"].as_array().unwrap().len(), 1);
+        assert_eq!((&state["heat"]["seconds"], &state["heat"]["newest"]), (&json!(2), &json!(1)));
+        let missing = |bucket: usize| state["history"]["buckets"][bucket].as_array().unwrap().last().unwrap().clone();
+        assert_eq!((missing(0), missing(1)), (json!(0), json!(1)));
     }
 
     #[test]

@@ -121,7 +121,7 @@ pub(crate) fn beat(at: u32) -> Beat {
     let op = SecondOp { iops: 10.0, mib_per_s: 1.0, mean_us: 5.0, p50_us: 4.0, p99_us: 7.0, max_us: 8.0 };
     let disks = [("w1".to_owned(), vec![DiskBeat { count: 10, sum_ns: 50_000, max_ns: 8_000, errors: 0 }])];
     let second = Second { t: at, read: Some(op), write: None };
-    let second = CaseSecond { at, second, asked: (true, false), disks: BTreeMap::from(disks) };
+    let second = CaseSecond { at, second: Some(second), asked: (true, false), disks: BTreeMap::from(disks) };
     let progress = LiveProgress {
         state: "sampling".into(),
         step: "1GiB: <i>x</i>".into(),
