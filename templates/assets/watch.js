@@ -50,7 +50,8 @@
     state.now = message.now;
     if (message.run) return whole({ ...message, id: lastId });
     if (message.progress) state.progress = message.progress;
-    if (message.stopping) state.stopping = true;
+    if (message.ending) state.ending = message.ending;
+    if (message.prospects) state.prospects = message.prospects;
     for (const [index, began, ended] of message.steps || []) Object.assign(state.run.steps[index], { began, ended });
     if (message.seconds) {
       state.recent.push(...message.seconds);
@@ -122,15 +123,18 @@
       const rate = progress.fill_bytes_per_s === null ? "" : ` at ${short(progress.fill_bytes_per_s / 1e9)} GB/s`;
       put("fill", `${size(progress.fill[0])} of ${size(progress.fill[1])}${rate}`);
     }
-    page.querySelector('[data-live="stopping"]').hidden = !state.stopping || Boolean(end);
+    put("ending", state.ending && !end ? state.ending.words : "");
+    for (const how of ["stop", "cancel"]) {
+      const box = page.querySelector(`[data-end="${how}"]`);
+      if (box) box.hidden = Boolean(end) || Boolean(state.ending && (how === "stop" || state.ending.how === "cancel"));
+      put(`${how}-words`, state.prospects[how]);
+    }
     if (end) {
       page.querySelector('[data-live="end"]').hidden = false;
       page.querySelector('[data-live="end"]').className = `banner ${end.state === "done" ? "good" : "bad"}`;
       page.querySelector('[data-live="state"]').className = `pill ${end.state === "done" ? "good" : "bad"}`;
       put("end-state", end.state);
       put("end-reason", end.reason || "");
-      const stop = page.querySelector("[data-stop]");
-      if (stop) stop.hidden = true;
     }
   }
 

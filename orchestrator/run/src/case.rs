@@ -17,7 +17,7 @@ use worker_protocol::{EngineReport, Finished, Load, Sample, Work};
 use crate::deployment::Deployment;
 use crate::executor::Session;
 use crate::fleet::{OrchestratorClock, StartPlan};
-use crate::halt::{Halt, Stop};
+use crate::halt::{self, Halt, Stop};
 use crate::ingest::{self, Bounds, Refused};
 use crate::job::{self, Job, JobEnd, JobReport, Limit, Observer};
 use crate::workload_spec::workload_spec;
@@ -43,8 +43,8 @@ pub(crate) async fn measure(
     deployment: &mut Deployment<'_>,
     case: &Case<'_>,
 ) -> Result<(), Halt> {
-    if session.cancel.is_cancelled() {
-        return Err(Halt::Cancelled);
+    if let Some(end) = session.brake.asked() {
+        return Err(Halt::Asked(end));
     }
     if deployment.alive().next().is_none() {
         return Err(Halt::Failed("no worker is left".into()));
@@ -54,7 +54,7 @@ pub(crate) async fn measure(
     let driven = drive(session, deployment, case, id).await;
     let ending = match &driven {
         Ok(report) => report.stopped.as_ref().map_or(Ending::Ran, Stop::ending),
-        Err(Halt::Cancelled) => Ending::Cancelled,
+        Err(Halt::Asked(end)) => halt::early(end),
         Err(Halt::Failed(why)) => Ending::Failed(why.clone()),
         Err(Halt::Store(_)) => return driven.map(|_| ()),
     };
@@ -97,14 +97,14 @@ async fn drive(
     let bounds = bounds(&load, deployment);
     let timed = Duration::from_secs(u64::from(load.precondition_seconds) + u64::from(load.sample_seconds));
     let seed = session.next_job_seed();
-    let cancel = session.cancel.clone();
+    let brake = session.brake.clone();
     let job = Job {
         id: seed.job,
         work: Work::Load(load),
         workers: deployment.assign(0, case.region_bytes),
         seed: seed.seed,
         limit: Limit::Total(timed + FINISH_GRACE),
-        cancel: &cancel,
+        brake: &brake,
         stop_on_loss: session.stops_on_loss(),
     };
     let clock = deployment.clock;
@@ -319,6 +319,12 @@ impl Observer for CaseObserver<'_, '_> {
                 }
             }
         })
+    }
+
+    /// From T0 on, also where its first sample is still to come.
+    fn is_measuring(&self) -> bool {
+        let (precondition, _) = self.timed_ns();
+        self.start_ns.is_some_and(|start_ns| self.clock.now_ns() >= start_ns.saturating_add(precondition))
     }
 
     fn hosts<'b>(&'b mut self, sample: &'b HostSample) -> BoxFuture<'b, Result<(), Halt>> {

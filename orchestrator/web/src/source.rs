@@ -98,7 +98,7 @@ pub struct RunSummary {
     pub id: Uuid,
     /// Name of the plan.
     pub name: String,
-    /// `planned`, `provisioning`, … `done`, `failed` or `cancelled`, as in the export.
+    /// `planned`, `provisioning`, … `done`, `failed`, `cancelled` or `stopped`, as in the export.
     pub state: String,
     /// False where anything that the plan asked for is missing or incomplete.
     pub complete: bool,
@@ -133,4 +133,6 @@ pub struct Progress {
     pub mib_per_s: Option<f64>,
     /// Estimated seconds to the end of the run.
     pub seconds_left: Option<f64>,
+    /// Somebody ends it early: `stop`, once the case that is being measured has its result, or `cancel`, at once.
+    pub ending: Option<String>,
 }

@@ -50,6 +50,7 @@ impl StoreSource {
             iops: now.iops,
             mib_per_s: now.mib_per_s,
             seconds_left: now.seconds_left,
+            ending: self.hub.ended_by(id).map(|end| end.how.as_str().to_owned()),
         })
     }
 

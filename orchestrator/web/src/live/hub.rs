@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use analysis::export::{Event, HostLoad, Ops, Second, StorageHealth};
+use analysis::export::{EarlyEnd, Event, HostLoad, How, Ops, Second, StorageHealth};
 use jiff::Timestamp;
 use plan::{Schedule, Target, TestPlan};
 use serde::Serialize;
@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::figures::{self, FIGURE_NAMES, Figures};
 use super::heat::{DiskBeat, HeatWindow, Layout};
 use super::history::{Bucket, Change, History};
+use super::prospect::{self, Prospect};
 use super::steps::{self, StepView};
 
 /// Seconds that are kept one by one, beside the whole run in bounded steps.
@@ -168,7 +169,8 @@ struct LiveRun {
     guard: VecDeque<Event>,
     so_far: Option<SoFar>,
     end: Option<LiveEnd>,
-    stopping: bool,
+    /// Somebody ends it early.
+    ending: Option<EarlyEnd>,
 }
 
 /// What a viewer starts from.
@@ -213,7 +215,7 @@ impl Hub {
             guard: VecDeque::new(),
             so_far: None,
             end: None,
-            stopping: false,
+            ending: None,
         });
         drop(state);
         self.send(|run, message| run.describe(message));
@@ -224,11 +226,11 @@ impl Hub {
         self.send(|run, message| run.take(beat, message));
     }
 
-    /// Somebody asked the run to stop.
-    pub fn stopping(&self) {
+    /// Somebody asked the run to end early.
+    pub fn ending(&self, end: EarlyEnd) {
         self.send(|run, message| {
-            run.stopping = true;
-            message.insert("stopping".to_owned(), Value::Bool(true));
+            run.ending = Some(end);
+            message.insert("ending".to_owned(), run.ending_json());
         });
     }
 
@@ -268,6 +270,20 @@ impl Hub {
         self.lock().run.as_ref().filter(|run| run.id == id).map(|run| run.progress.clone())
     }
 
+    /// How run `id` is being ended early; none where the hub does not show it, or nobody asked for it.
+    #[must_use]
+    pub fn ended_by(&self, id: Uuid) -> Option<EarlyEnd> {
+        self.lock().run.as_ref().filter(|run| run.id == id)?.ending.clone()
+    }
+
+    /// What ending run `id` now does; none where the hub does not show it, or it has ended.
+    #[must_use]
+    pub fn prospect(&self, id: Uuid, how: How) -> Option<Prospect> {
+        let state = self.lock();
+        let run = state.run.as_ref().filter(|run| run.id == id && run.end.is_none())?;
+        Some(prospect::prospect(how, &run.steps, &run.progress))
+    }
+
     /// The figures so far of the case of run `id` that goes on; none where the hub does not show it, or between cases.
     #[must_use]
     pub fn so_far(&self, id: Uuid) -> Option<SoFar> {
@@ -296,7 +312,8 @@ impl Hub {
             warnings: run.warnings.clone(),
             guard: run.guard.iter().cloned().collect(),
             end: run.end.clone(),
-            stopping: run.stopping,
+            ending: run.ending.clone(),
+            prospects: [How::Stop, How::Cancel].map(|how| prospect::prospect(how, &run.steps, &run.progress).words),
         })
     }
 
@@ -376,7 +393,9 @@ pub(crate) struct Snapshot {
     pub(crate) warnings: Vec<String>,
     pub(crate) guard: Vec<Event>,
     pub(crate) end: Option<LiveEnd>,
-    pub(crate) stopping: bool,
+    pub(crate) ending: Option<EarlyEnd>,
+    /// What a stop and a cancellation would do.
+    pub(crate) prospects: [String; 2],
 }
 
 impl LiveRun {
@@ -401,12 +420,24 @@ impl LiveRun {
             "health": self.health,
             "warnings": self.warnings,
             "guard": self.guard,
-            "stopping": self.stopping,
+            "ending": self.ending_json(),
+            "prospects": self.prospects_json(),
             "end": self.end,
         });
         if let Value::Object(whole) = whole {
             message.extend(whole);
         }
+    }
+
+    /// How it is being ended early: `{how, words}`, or null.
+    fn ending_json(&self) -> Value {
+        self.ending.as_ref().map_or(Value::Null, |end| json!({ "how": end.how, "words": prospect::ending(end) }))
+    }
+
+    /// What a stop and a cancellation would do, in words.
+    fn prospects_json(&self) -> Value {
+        let words = |how| prospect::prospect(how, &self.steps, &self.progress).words;
+        json!({ "stop": words(How::Stop), "cancel": words(How::Cancel) })
     }
 
     fn take(&mut self, beat: Beat, message: &mut Map<String, Value>) {
@@ -416,6 +447,7 @@ impl LiveRun {
             self.steps_into(message, &changed);
             message.insert("progress".to_owned(), json!(progress));
             self.progress = progress;
+            message.insert("prospects".to_owned(), self.prospects_json());
         }
         if let Some(layout) = beat.layout {
             self.heat.begin(layout);
