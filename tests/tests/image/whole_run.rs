@@ -10,7 +10,6 @@ use hypervisor::vm::{Accelerator, LocalVm, Throttle, VmOptions};
 use run::{Brake, Place, Progress, Request, RunOptions, execute};
 use store::{DataDir, RunState, Store};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use crate::machine::BOUND;
 use crate::site::{authority, image, lacking};

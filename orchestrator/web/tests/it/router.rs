@@ -258,7 +258,7 @@ async fn a_running_run_has_progress() {
     assert!(page.contains(&format!("data-progress=\"/api/v1/runs/{ID}/progress\"")), "{page}");
     let answer = viewer.get(&format!("/api/v1/runs/{ID}/progress")).await.json();
     assert_eq!(answer["progress"]["percent"], 24.5);
-    assert_eq!(answer["progress"]["case"], "8k-random-70-30 on 256MiB");
+    assert_eq!(answer["progress"]["case"], "case 3 of 10");
 }
 
 #[tokio::test]
