@@ -1,7 +1,7 @@
 //! What every request goes through, whatever it asks for: the name it asks under, who asks, the bounds of its body, where it
 //! comes from; and every answer: its headers, and what went wrong in words.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
@@ -199,16 +199,21 @@ fn add_headers(headers: &mut HeaderMap) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
-/// Where a request comes from, for limits: the client's address; of IPv6 its network, since a host has a whole one.
+/// Where a request comes from, for limits.
 pub(crate) fn client(connection: Option<ConnectInfo<SocketAddr>>) -> [u8; 8] {
-    match connection.map(|ConnectInfo(address)| address.ip().to_canonical()) {
-        Some(std::net::IpAddr::V4(v4)) => {
+    connection.map_or([0; 8], |ConnectInfo(address)| network(address.ip()))
+}
+
+/// What counts as one client, for limits: an address; of IPv6 its /64, since a host has a whole one.
+pub(crate) fn network(address: IpAddr) -> [u8; 8] {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
             let [a, b, c, d] = v4.octets();
             [0, 0, 0, 0, a, b, c, d]
         }
-        Some(std::net::IpAddr::V6(v6)) => {
-            let o = v6.octets();
-            [o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7]]
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, e, f, g, h, ..] = v6.octets();
+            [a, b, c, d, e, f, g, h]
         }
         None => [0; 8],
     }
