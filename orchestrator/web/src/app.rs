@@ -12,6 +12,7 @@ use crate::frame::Flashes;
 use crate::hosts::AllowedHosts;
 use crate::live::Workshop;
 use crate::source::RunSource;
+use crate::streamed::Downloads;
 
 /// Failed logins from one address: this many at once, then one each interval.
 const ADDRESS_BURST: u32 = 10;
@@ -34,6 +35,7 @@ struct Inner {
     by_address: Limiter,
     by_account: Limiter,
     flashes: Flashes,
+    downloads: Downloads,
     links: Mutex<Links>,
 }
 
@@ -71,6 +73,7 @@ impl App {
             by_address: Limiter::new(ADDRESS_BURST, ADDRESS_INTERVAL),
             by_account: Limiter::new(ACCOUNT_BURST, ACCOUNT_INTERVAL),
             flashes: Flashes::default(),
+            downloads: Downloads::default(),
             links: Mutex::default(),
             parts,
         };
@@ -164,3 +167,7 @@ impl App {
         &self.inner.flashes
     }
 }
+
+    pub(crate) fn downloads(&self) -> &Downloads {
+        &self.inner.downloads
+    }

@@ -197,6 +197,16 @@ impl Problem {
         )
     }
 
+    pub(crate) fn many_downloads() -> Self {
+        let problem = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Too many downloads at once",
+            "As many runs are being downloaded as this server sends at a time, and none of them ended within 5 s.",
+            "Try again in a moment. One that its client takes too slowly is broken off.",
+        );
+        Self { retry_after: Some(10), ..problem }
+    }
+
     pub(crate) fn input(what: impl Into<String>) -> Self {
         Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
