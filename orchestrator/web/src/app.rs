@@ -117,6 +117,12 @@ impl App {
         self.links(|links| links.set_up = links.set_up.or(Some(auth::hash(secret))));
     }
 
+    /// Whether a link that opens a session is good.
+    pub(crate) fn may_enter(&self, secret: &str) -> bool {
+        let hash = auth::hash(secret);
+        self.links(|links| links.enter == Some(hash))
+    }
+
     /// Ends a link that opens a session; answers whether it was good until now.
     pub(crate) fn take_enter(&self, secret: &str) -> bool {
         let hash = auth::hash(secret);
@@ -166,8 +172,8 @@ impl App {
     pub(crate) fn flashes(&self) -> &Flashes {
         &self.inner.flashes
     }
-}
 
     pub(crate) fn downloads(&self) -> &Downloads {
         &self.inner.downloads
     }
+}

@@ -128,6 +128,15 @@ impl Problem {
         )
     }
 
+    pub(crate) fn person_needed() -> Self {
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "Not for API tokens",
+            "An API token makes no tokens, users or password links, and gives no roles: what it opened would outlive it.",
+            "Log in and do it on the page API tokens or Users.",
+        )
+    }
+
     pub(crate) fn foreign(found: String) -> Self {
         Self::new(
             StatusCode::FORBIDDEN,
@@ -188,15 +197,6 @@ impl Problem {
         Self { retry_after: Some(10), ..problem }
     }
 
-    pub(crate) fn link() -> Self {
-        Self::new(
-            StatusCode::GONE,
-            "This link is good no more",
-            "Each link works once and for a limited time; this one was used, has expired, or was replaced by a newer one.",
-            "The terminal prints a new one at each start; an administrator can make a new one for setting a password.",
-        )
-    }
-
     pub(crate) fn many_downloads() -> Self {
         let problem = Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -205,6 +205,15 @@ impl Problem {
             "Try again in a moment. One that its client takes too slowly is broken off.",
         );
         Self { retry_after: Some(10), ..problem }
+    }
+
+    pub(crate) fn link() -> Self {
+        Self::new(
+            StatusCode::GONE,
+            "This link is good no more",
+            "Each link works once and for a limited time; this one was used, has expired, or was replaced by a newer one.",
+            "The terminal prints a new one at each start; an administrator can make a new one for setting a password.",
+        )
     }
 
     pub(crate) fn input(what: impl Into<String>) -> Self {
