@@ -31,6 +31,9 @@ pub(crate) const CSRF_HEADER: HeaderName = HeaderName::from_static("x-csrf-token
 /// The field of a form that has it.
 const CSRF_FIELD: &str = "csrf";
 
+/// What a page's script says to accept, and a browser that loads a page does not.
+const SCRIPT_TYPES: [&str; 2] = ["application/json", "text/event-stream"];
+
 /// Nothing but our own files; the chart library adds styles to the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
@@ -63,15 +66,16 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
 struct Asked {
     method: Method,
     uri: Uri,
+    /// By a script, which is answered in JSON: for the API, or for what a page's script asks beside it.
+    by_script: bool,
 }
 
 impl Asked {
     fn of(request: &Request) -> Self {
-        Self { method: request.method().clone(), uri: request.uri().clone() }
-    }
-
-    fn is_api(&self) -> bool {
-        self.uri.path().starts_with("/api/")
+        let accepted = request.headers().get(header::ACCEPT).map_or(&[][..], HeaderValue::as_bytes);
+        let by_script = request.uri().path().starts_with("/api/")
+            || SCRIPT_TYPES.iter().any(|kind| accepted.starts_with(kind.as_bytes()));
+        Self { method: request.method().clone(), uri: request.uri().clone(), by_script }
     }
 }
 
@@ -170,7 +174,7 @@ async fn present(mut answer: Response, visitor: Option<Visitor>, asked: &Asked) 
         },
         None => return answer,
     };
-    if asked.is_api() {
+    if asked.by_script {
         return problem.into_json();
     }
     if problem.is_login() && asked.method == Method::GET {
@@ -215,6 +219,5 @@ pub(crate) fn network(address: IpAddr) -> [u8; 8] {
             let [a, b, c, d, e, f, g, h, ..] = v6.octets();
             [a, b, c, d, e, f, g, h]
         }
-        None => [0; 8],
     }
 }
