@@ -426,7 +426,13 @@
   let source = null;
   let wait = 1000;
   let retry = 0;
-  const note = (words, bad) => put("note", words).classList.toggle("bad", Boolean(bad));
+  const LOST = "The connection is lost; the run goes on. Trying again…";
+
+  function note(words, bad) {
+    const told = put("note", words);
+    told.classList.toggle("bad", Boolean(bad));
+    return told;
+  }
 
   function disconnect() {
     clearTimeout(retry);
@@ -437,6 +443,38 @@
   function close() {
     disconnect();
     note("The run has ended; this page shows its last state.");
+  }
+
+  // Asks once why there is no feed: the server's words, null where it does not answer or has the feed again.
+  async function reason() {
+    const asking = new AbortController();
+    try {
+      const answer = await fetch(page.dataset.watch, { headers: { Accept: "application/json" }, cache: "no-store", signal: asking.signal });
+      return answer.ok ? null : { status: answer.status, ...(await answer.json()).error };
+    } catch {
+      return null;
+    } finally {
+      asking.abort();
+    }
+  }
+
+  // What the server may have again after a while is tried again; what somebody must do first is said, and waits for that.
+  async function refused(closed) {
+    const why = await reason();
+    // Meanwhile the page may have been hidden, and taken the feed up again.
+    if (source !== closed) return;
+    if (!why || why.status >= 500) {
+      note(why ? `${why.title}. ${why.what} ${why.remedy}` : LOST, true);
+      retry = setTimeout(open, wait);
+      wait = Math.min(2 * wait, LONGEST_WAIT_MS);
+      return;
+    }
+    disconnect();
+    page.dataset.feed = "refused";
+    const told = note(why.status === 401 ? `${why.what} The run goes on. ` : `${why.title}. ${why.what} ${why.remedy}`, true);
+    if (why.status !== 401) return;
+    const login = Object.assign(document.createElement("a"), { href: `/login?next=${encodeURIComponent(location.pathname)}`, textContent: "Log in and come back" });
+    told.append(login);
   }
 
   function open() {
@@ -464,10 +502,8 @@
       location.assign(page.dataset.report);
     });
     source.addEventListener("error", () => {
-      note("The connection is lost; the run goes on. Trying again…", true);
-      if (!source || source.readyState !== EventSource.CLOSED) return;
-      retry = setTimeout(open, wait);
-      wait = Math.min(2 * wait, LONGEST_WAIT_MS);
+      if (source && source.readyState === EventSource.CLOSED) refused(source);
+      else note(LOST, true);
     });
   }
 

@@ -3,6 +3,7 @@
 
 mod browser;
 mod clusters;
+mod keyboard;
 mod rehearsal;
 mod tear_down;
 

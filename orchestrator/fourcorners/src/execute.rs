@@ -125,7 +125,7 @@ async fn carry_out(
     after: &AfterArgs,
 ) -> anyhow::Result<ExitCode> {
     // Before hours of load, not after them.
-    let listener = if after.serve { Some(serve::bind(after.listen).await?) } else { None };
+    let listener = if after.serve { Some(serve::bind(after.listen)?) } else { None };
     place::introduce(&request.plan, site.scene.hypervisor.as_ref()).await;
     let place = site.place();
     let interrupts = Interrupts::listen()?;

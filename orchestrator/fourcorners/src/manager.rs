@@ -80,6 +80,11 @@ const SERVER: &str = "the end of the server";
 /// How long a run that is ended may take to say its id: it is listed a moment before it does.
 const ID_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a run that has begun may take to be shown: its live page, which is asked for next, has nothing before, and leads to its report.
+const SHOWN_PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks at whether it is.
+const SHOWN_LOOK: Duration = Duration::from_millis(10);
+
 impl Manager {
     pub(crate) fn new(data_dir: &Path, store: Store, authority: Arc<Authority>, workers: WorkerArgs) -> Self {
         let (busy, _) = watch::channel(false);
@@ -159,6 +164,7 @@ impl Manager {
         tokio::spawn(carry_out(turn, scene, request, progress, failed));
         let recorded = watched.wait_for(|progress| !progress.run_id.is_empty()).await;
         if let Some(id) = recorded.ok().and_then(|progress| progress.run_id.parse().ok()) {
+            shown(&self.inner.hub, id).await;
             return Ok(id);
         }
         Err(StartError::Refused(failure.await.unwrap_or_else(|_| "the run ended before it was recorded".to_owned())))
@@ -195,6 +201,16 @@ impl Manager {
             Err(error) => Err(error.to_string()),
         }
     }
+}
+
+/// Waits until viewers can follow a run, within a bound: it goes on without them, too.
+async fn shown(hub: &Hub, id: Uuid) {
+    let look = async {
+        while hub.progress(id).is_none() {
+            tokio::time::sleep(SHOWN_LOOK).await;
+        }
+    };
+    let _ = timeout(SHOWN_PATIENCE, look).await;
 }
 
 /// Carries a run out to its end, whatever becomes of who asked for it.
@@ -341,6 +357,21 @@ mod tests {
         assert_eq!(turn.brake.asked().map(|asked| (asked.how, asked.by)), Some((How::Cancel, "bob".to_owned())));
         let busy = manager.take_turn(&called("late"), progress.subscribe()).err();
         assert_eq!(busy, Some(StartError::Busy { id: Some(id), name: "early".into() }));
+    }
+
+    #[tokio::test]
+    async fn a_run_is_shown_before_its_start_is_answered() {
+        let (hub, id) = (Arc::<Hub>::default(), Uuid::now_v7());
+        let waiting = tokio::spawn({
+            let hub = Arc::clone(&hub);
+            async move { shown(&hub, id).await }
+        });
+        // Long enough for it to look, and to be wrong where it does not wait.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!waiting.is_finished());
+        let plan = called("early");
+        hub.begin(id, jiff::Timestamp::now(), &plan, &plan::schedule(&plan, plan::FillRate::assumed()));
+        timeout(SHOWN_PATIENCE, waiting).await.unwrap().unwrap();
     }
 
     /// Whoever may send plans could have any secret of this machine sent to a host of their own.

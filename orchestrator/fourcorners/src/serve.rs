@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use run::fleet::{Authority, CERTIFICATE_FILE, Leaf, node_name, reached_at};
 use store::{DataDir, Store};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 use web::{AllowedHosts, App, Parts, StoreSource, Workshop};
 
@@ -20,7 +20,7 @@ use crate::{output, recover};
 pub(crate) async fn serve(data_dir: &Path, args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let dir = DataDir::new(data_dir);
     let _lock = dir.lock()?;
-    let listener = bind(args.listen).await?;
+    let listener = bind(args.listen)?;
     let store = Store::open(&dir).await?;
     recover::recover(data_dir, &store).await?;
     let interrupts = Interrupts::listen()?;
@@ -65,11 +65,26 @@ async fn greeting(site: &Site, store: &Store, new_admin: bool) -> anyhow::Result
     Ok(text)
 }
 
+/// Bytes that the kernel keeps for a client that takes them slowly; it doubles that. Left to itself it keeps 4 MiB for each of hundreds.
+const SEND_BUFFER_BYTES: u32 = 256 << 10;
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
+
 /// Takes the address, or says that somebody else has it.
-pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
+pub(crate) fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    listen(address).with_context(|| {
         format!("{address}: the web interface cannot listen there; choose another with --listen ADDRESS:PORT")
     })
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    // Connections have it from their listener.
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// The web interface on its listener.

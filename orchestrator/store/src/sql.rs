@@ -260,4 +260,5 @@ statements! {
     UPDATE_LAST_USED = "UPDATE api_tokens SET last_used = ?2 WHERE id = ?1";
     #[doc = "Of the user ?2, or of anybody."]
     DELETE_TOKEN = "DELETE FROM api_tokens WHERE id = ?1 AND (?2 IS NULL OR user_id = ?2)";
+    DELETE_TOKENS_OF = "DELETE FROM api_tokens WHERE user_id = ?1";
 }

@@ -215,15 +215,22 @@ impl Store {
         self.named("removing a user", stored.await)
     }
 
-    /// Gives a user another password. Its other sessions end, and so does a link for setting it; the session `keep` goes on.
+    /// Gives a user another password. Its other sessions end, and so does a link for setting it; the session `keep` goes on. API tokens
+    /// end where `end_tokens` says so.
     ///
     /// # Errors
     /// [`Refusal::Absent`]; [`StoreError`] where it cannot be committed.
-    pub async fn set_password(&self, id: UserId, hash: &str, keep: Option<&SecretHash>) -> Result<(), StoreError> {
+    pub async fn set_password(
+        &self,
+        id: UserId,
+        hash: &str,
+        keep: Option<&SecretHash>,
+        end_tokens: bool,
+    ) -> Result<(), StoreError> {
         let stored = async {
             let mut writer = self.writer().await?;
             let mut tx = writer.begin_with(sql::BEGIN_IMMEDIATE).await?;
-            change_password(&mut tx, id, hash, keep).await?;
+            change_password(&mut tx, id, hash, keep, end_tokens).await?;
             Ok(tx.commit().await?)
         };
         self.named("setting a password", stored.await)
@@ -257,7 +264,8 @@ impl Store {
         self.named("reading a link", read.await)
     }
 
-    /// Sets the password that a link is for, and ends the link; answers whose it was, none where it is good no more.
+    /// Sets the password that a link is for, and ends the link, sessions and, where `end_tokens` says so, API tokens; answers whose it
+    /// was, none where it is good no more.
     ///
     /// # Errors
     /// [`StoreError`] where it cannot be committed.
@@ -265,6 +273,7 @@ impl Store {
         &self,
         link: &SecretHash,
         password_hash: &str,
+        end_tokens: bool,
         now: Timestamp,
     ) -> Result<Option<User>, StoreError> {
         let stored = async {
@@ -273,7 +282,7 @@ impl Store {
             let query = sqlx::query_as(sql::SELECT_PASSWORD_LINK).bind(&link[..]).bind(time_text(now));
             let row: Option<UserRow> = query.fetch_optional(&mut *tx).await?;
             let Some(user) = row.map(UserRow::into_user).transpose()? else { return Ok(None) };
-            change_password(&mut tx, user.id, password_hash, None).await?;
+            change_password(&mut tx, user.id, password_hash, None, end_tokens).await?;
             tx.commit().await?;
             Ok(Some(user))
         };
@@ -286,13 +295,17 @@ async fn change_password(
     id: UserId,
     hash: &str,
     keep: Option<&SecretHash>,
+    end_tokens: bool,
 ) -> Result<(), Fault> {
     let id_text = id.to_string();
     let done = sqlx::query(sql::UPDATE_PASSWORD).bind(&id_text).bind(hash).execute(&mut *connection).await?;
     one_row(done, || Fault::absent("user", id))?;
     sqlx::query(sql::DELETE_PASSWORD_LINK).bind(&id_text).execute(&mut *connection).await?;
     let kept = keep.map(|hash| hash.to_vec());
-    sqlx::query(sql::DELETE_SESSIONS_OF).bind(&id_text).bind(kept).execute(connection).await?;
+    sqlx::query(sql::DELETE_SESSIONS_OF).bind(&id_text).bind(kept).execute(&mut *connection).await?;
+    if end_tokens {
+        sqlx::query(sql::DELETE_TOKENS_OF).bind(&id_text).execute(connection).await?;
+    }
     Ok(())
 }
 

@@ -91,21 +91,34 @@ pub(crate) async fn set_up(
     }
 }
 
-/// Adds a user; answers the path of the link with which the user sets a password.
-pub(crate) async fn add_user(app: &App, name: &str, role: Role) -> Result<(UserId, String), Problem> {
+/// Adds a user, for a person; answers the path of the link with which the user sets a password.
+pub(crate) async fn add_user(
+    app: &App,
+    visitor: &Visitor,
+    name: &str,
+    role: Role,
+) -> Result<(UserId, String), Problem> {
+    visitor.person()?;
     let id = app.store().add_user(user_name(name)?, role, None).await?;
-    Ok((id, password_link(app, id).await?))
+    Ok((id, password_link(app, visitor, id).await?))
 }
 
-/// The path of a new link with which a user sets a password; the one before is good no more.
-pub(crate) async fn password_link(app: &App, id: UserId) -> Result<String, Problem> {
+/// Gives a user another role, for a person.
+pub(crate) async fn set_role(app: &App, visitor: &Visitor, id: UserId, role: Role) -> Result<(), Problem> {
+    visitor.person()?;
+    Ok(app.store().set_role(id, role).await?)
+}
+
+/// The path of a new link with which a user sets a password, for a person; the one before is good no more.
+pub(crate) async fn password_link(app: &App, visitor: &Visitor, id: UserId) -> Result<String, Problem> {
+    visitor.person()?;
     let secret = new_secret()?;
     let expires = later(PASSWORD_LINK_LIMIT)?;
     app.store().add_password_link(id, &secret.hash(), expires).await?;
     Ok(format!("/password/{}", secret.as_str()))
 }
 
-/// Makes an API token for the visitor's own account; answers its secret, which nobody can read again.
+/// Makes an API token for the visitor's own account, for a person; answers its secret, which nobody can read again.
 pub(crate) async fn add_token(
     app: &App,
     visitor: &Visitor,
@@ -113,6 +126,7 @@ pub(crate) async fn add_token(
     role: Role,
     days: u16,
 ) -> Result<(TokenId, String), Problem> {
+    visitor.person()?;
     let (user, name) = (visitor.account()?, name.trim());
     if name.is_empty() || name.chars().count() > MAX_TOKEN_NAME || name.chars().any(char::is_control) {
         return Err(Problem::input(format!(
@@ -130,13 +144,20 @@ pub(crate) async fn add_token(
     Ok((app.store().add_token(&new).await?, secret.as_str().to_owned()))
 }
 
+/// A new password, typed twice.
+pub(crate) struct NewPassword {
+    pub(crate) password: String,
+    pub(crate) repeated: String,
+    /// The account's API tokens end, too.
+    pub(crate) end_tokens: bool,
+}
+
 /// Replaces the visitor's own password; the other sessions of the account end.
 pub(crate) async fn change_password(
     app: &App,
     visitor: &Visitor,
     current: String,
-    password: String,
-    repeated: &str,
+    new: NewPassword,
 ) -> Result<(), Problem> {
     let user = visitor.account()?;
     let account = user.name.to_lowercase();
@@ -146,23 +167,18 @@ pub(crate) async fn change_password(
         return Err(Problem::input("The current password is not right."));
     }
     app.by_account().give_back(&account);
-    check_new_password(&password, repeated, &user.name).map_err(Problem::input)?;
-    let hash = app.passwords().hash(password).await?;
-    Ok(app.store().set_password(user.id, &hash, visitor.session()).await?)
+    check_new_password(&new.password, &new.repeated, &user.name).map_err(Problem::input)?;
+    let hash = app.passwords().hash(new.password).await?;
+    Ok(app.store().set_password(user.id, &hash, visitor.session(), new.end_tokens).await?)
 }
 
 /// Sets the password that a link is for, and opens a session of its user.
-pub(crate) async fn use_password_link(
-    app: &App,
-    secret: &str,
-    password: String,
-    repeated: &str,
-) -> Result<Opened, Problem> {
+pub(crate) async fn use_password_link(app: &App, secret: &str, new: NewPassword) -> Result<Opened, Problem> {
     let (link, now) = (crate::auth::hash(secret), Timestamp::now());
     let user = app.store().password_link(&link, now).await?.ok_or_else(Problem::link)?;
-    check_new_password(&password, repeated, &user.name).map_err(Problem::input)?;
-    let hash = app.passwords().hash(password).await?;
-    let user = app.store().use_password_link(&link, &hash, now).await?.ok_or_else(Problem::link)?;
+    check_new_password(&new.password, &new.repeated, &user.name).map_err(Problem::input)?;
+    let hash = app.passwords().hash(new.password).await?;
+    let user = app.store().use_password_link(&link, &hash, new.end_tokens, now).await?.ok_or_else(Problem::link)?;
     open_session(app, Some(user.id)).await
 }
 

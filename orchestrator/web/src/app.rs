@@ -12,6 +12,7 @@ use crate::frame::Flashes;
 use crate::hosts::AllowedHosts;
 use crate::live::Workshop;
 use crate::source::RunSource;
+use crate::streamed::Downloads;
 
 /// Failed logins from one address: this many at once, then one each interval.
 const ADDRESS_BURST: u32 = 10;
@@ -34,6 +35,7 @@ struct Inner {
     by_address: Limiter,
     by_account: Limiter,
     flashes: Flashes,
+    downloads: Downloads,
     links: Mutex<Links>,
 }
 
@@ -71,6 +73,7 @@ impl App {
             by_address: Limiter::new(ADDRESS_BURST, ADDRESS_INTERVAL),
             by_account: Limiter::new(ACCOUNT_BURST, ACCOUNT_INTERVAL),
             flashes: Flashes::default(),
+            downloads: Downloads::default(),
             links: Mutex::default(),
             parts,
         };
@@ -112,6 +115,12 @@ impl App {
     /// Makes a set-up link good again: what it was taken for did not happen.
     pub(crate) fn give_back_set_up(&self, secret: &str) {
         self.links(|links| links.set_up = links.set_up.or(Some(auth::hash(secret))));
+    }
+
+    /// Whether a link that opens a session is good.
+    pub(crate) fn may_enter(&self, secret: &str) -> bool {
+        let hash = auth::hash(secret);
+        self.links(|links| links.enter == Some(hash))
     }
 
     /// Ends a link that opens a session; answers whether it was good until now.
@@ -162,5 +171,9 @@ impl App {
 
     pub(crate) fn flashes(&self) -> &Flashes {
         &self.inner.flashes
+    }
+
+    pub(crate) fn downloads(&self) -> &Downloads {
+        &self.inner.downloads
     }
 }

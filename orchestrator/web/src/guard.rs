@@ -1,7 +1,7 @@
 //! What every request goes through, whatever it asks for: the name it asks under, who asks, the bounds of its body, where it
 //! comes from; and every answer: its headers, and what went wrong in words.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
@@ -30,6 +30,9 @@ pub(crate) const CSRF_HEADER: HeaderName = HeaderName::from_static("x-csrf-token
 
 /// The field of a form that has it.
 const CSRF_FIELD: &str = "csrf";
+
+/// What a page's script says to accept, and a browser that loads a page does not.
+const SCRIPT_TYPES: [&str; 2] = ["application/json", "text/event-stream"];
 
 /// Nothing but our own files; the chart library adds styles to the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
@@ -63,15 +66,16 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
 struct Asked {
     method: Method,
     uri: Uri,
+    /// By a script, which is answered in JSON: for the API, or for what a page's script asks beside it.
+    by_script: bool,
 }
 
 impl Asked {
     fn of(request: &Request) -> Self {
-        Self { method: request.method().clone(), uri: request.uri().clone() }
-    }
-
-    fn is_api(&self) -> bool {
-        self.uri.path().starts_with("/api/")
+        let accepted = request.headers().get(header::ACCEPT).map_or(&[][..], HeaderValue::as_bytes);
+        let by_script = request.uri().path().starts_with("/api/")
+            || SCRIPT_TYPES.iter().any(|kind| accepted.starts_with(kind.as_bytes()));
+        Self { method: request.method().clone(), uri: request.uri().clone(), by_script }
     }
 }
 
@@ -170,7 +174,7 @@ async fn present(mut answer: Response, visitor: Option<Visitor>, asked: &Asked) 
         },
         None => return answer,
     };
-    if asked.is_api() {
+    if asked.by_script {
         return problem.into_json();
     }
     if problem.is_login() && asked.method == Method::GET {
@@ -199,17 +203,21 @@ fn add_headers(headers: &mut HeaderMap) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
-/// Where a request comes from, for limits: the client's address; of IPv6 its network, since a host has a whole one.
+/// Where a request comes from, for limits.
 pub(crate) fn client(connection: Option<ConnectInfo<SocketAddr>>) -> [u8; 8] {
-    match connection.map(|ConnectInfo(address)| address.ip().to_canonical()) {
-        Some(std::net::IpAddr::V4(v4)) => {
+    connection.map_or([0; 8], |ConnectInfo(address)| network(address.ip()))
+}
+
+/// What counts as one client, for limits: an address; of IPv6 its /64, since a host has a whole one.
+pub(crate) fn network(address: IpAddr) -> [u8; 8] {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
             let [a, b, c, d] = v4.octets();
             [0, 0, 0, 0, a, b, c, d]
         }
-        Some(std::net::IpAddr::V6(v6)) => {
-            let o = v6.octets();
-            [o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7]]
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, e, f, g, h, ..] = v6.octets();
+            [a, b, c, d, e, f, g, h]
         }
-        None => [0; 8],
     }
 }

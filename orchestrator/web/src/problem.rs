@@ -128,6 +128,15 @@ impl Problem {
         )
     }
 
+    pub(crate) fn person_needed() -> Self {
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "Not for API tokens",
+            "An API token makes no tokens, users or password links, and gives no roles: what it opened would outlive it.",
+            "Log in and do it on the page API tokens or Users.",
+        )
+    }
+
     pub(crate) fn foreign(found: String) -> Self {
         Self::new(
             StatusCode::FORBIDDEN,
@@ -184,6 +193,16 @@ impl Problem {
             "Too many logins at once",
             "Others are logging in or setting passwords; there was no turn within 10 s.",
             "Try again in a moment.",
+        );
+        Self { retry_after: Some(10), ..problem }
+    }
+
+    pub(crate) fn many_downloads() -> Self {
+        let problem = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Too many downloads at once",
+            "As many runs are being downloaded as this server sends at a time, and none of them ended within 5 s.",
+            "Try again in a moment. One that its client takes too slowly is broken off.",
         );
         Self { retry_after: Some(10), ..problem }
     }

@@ -87,6 +87,17 @@ impl Visitor {
         self.user.as_ref().ok_or_else(Problem::no_account)
     }
 
+    /// For what lasts beyond its credential: more than an API token may do, which ends by itself and may be stolen.
+    ///
+    /// # Errors
+    /// For an API token.
+    pub(crate) fn person(&self) -> Result<(), Problem> {
+        match self.credential {
+            Credential::Session { .. } => Ok(()),
+            Credential::Token { .. } => Err(Problem::person_needed()),
+        }
+    }
+
     /// What forms carry; empty for an API token.
     pub(crate) fn csrf(&self) -> &str {
         match &self.credential {

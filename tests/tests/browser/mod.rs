@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,8 @@ use thirtyfour::prelude::*;
 
 /// No condition of these tests takes longer, on a busy machine either.
 const BOUND: Duration = Duration::from_secs(120);
+/// No page has more places for the focus.
+const MAX_STOPS: usize = 150;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -244,6 +246,56 @@ impl Browser {
         self.run(script, vec![json!(css), json!(value)]).await;
     }
 
+    /// Types on the keyboard, wherever the focus is.
+    pub(crate) async fn keys(&self, keys: impl Into<TypingData>) {
+        self.driver.action_chain().send_keys(keys).perform().await.unwrap();
+    }
+
+    /// A letter with Ctrl held.
+    pub(crate) async fn control(&self, letter: char) {
+        let keys = self.driver.action_chain().key_down(Key::Control).send_keys(letter.to_string());
+        keys.key_up(Key::Control).perform().await.unwrap();
+    }
+
+    /// Whether the focus is on an element.
+    pub(crate) async fn is_at(&self, css: &str) -> bool {
+        let script = "return Boolean(document.activeElement && document.activeElement.matches(arguments[0]));";
+        self.run(script, vec![json!(css)]).await == json!(true)
+    }
+
+    /// Goes on with the Tab key to an element; wherever the focus stops on the way must be seen.
+    pub(crate) async fn tab_to(&self, css: &str) {
+        for _ in 0..MAX_STOPS {
+            self.keys(Key::Tab).await;
+            let stop = self.run(include_str!("focus.js"), vec![json!(css)]).await;
+            // The window's own controls have it between the page's end and its beginning.
+            if stop.is_null() {
+                continue;
+            }
+            assert_eq!(stop["seen"], true, "nobody sees where the focus is: {}", stop["what"]);
+            if stop["there"] == true {
+                return;
+            }
+        }
+        panic!("{css} is not reached by {MAX_STOPS} times Tab");
+    }
+
+    /// What is downloaded from now on goes into a directory.
+    pub(crate) async fn download_to(&self, dir: &Path) {
+        let parameters = json!({ "behavior": "allow", "downloadPath": dir });
+        self.driver.cdp().send_raw("Browser.setDownloadBehavior", parameters).await.unwrap();
+    }
+
+    /// Opens a file from disk.
+    pub(crate) async fn open_file(&self, file: &Path) {
+        self.driver.goto(format!("file://{}", file.display())).await.unwrap();
+    }
+
+    /// Addresses that the page has asked for beside itself.
+    pub(crate) async fn asked(&self) -> Value {
+        self.run("return performance.getEntriesByType('resource').map((r) => r.name);", Vec::new()).await
+    }
+
     /// What an address answers, as text.
     pub(crate) async fn fetch(&self, path: &str) -> String {
         let script =
@@ -269,7 +321,7 @@ impl Browser {
 
     /// Everything that the page loaded came from its own server.
     pub(crate) async fn asked_only_its_server(&self) {
-        let loaded = self.run("return performance.getEntriesByType('resource').map((r) => r.name);", Vec::new()).await;
+        let loaded = self.asked().await;
         let foreign: Vec<&str> = loaded
             .as_array()
             .into_iter()

@@ -90,15 +90,15 @@ async fn a_password_link_works_once_and_ends_sessions() {
     store.add_password_link(user, &hash(11), later).await.unwrap();
     assert!(store.password_link(&hash(10), now).await.unwrap().is_none(), "a newer one replaces it");
     assert!(store.password_link(&hash(11), later).await.unwrap().is_none(), "it has expired");
-    assert!(store.use_password_link(&hash(11), "new", later).await.unwrap().is_none());
-    assert_eq!(store.use_password_link(&hash(11), "new", now).await.unwrap().unwrap().id, user);
-    assert!(store.use_password_link(&hash(11), "newer", now).await.unwrap().is_none(), "it was used");
+    assert!(store.use_password_link(&hash(11), "new", false, later).await.unwrap().is_none());
+    assert_eq!(store.use_password_link(&hash(11), "new", false, now).await.unwrap().unwrap().id, user);
+    assert!(store.use_password_link(&hash(11), "newer", false, now).await.unwrap().is_none(), "it was used");
     assert_eq!(store.user(user).await.unwrap().password_hash.as_deref(), Some("new"));
     assert!(store.session(&hash(1), now).await.unwrap().is_none());
 
     store.open_session(&hash(2), Some(user), now).await.unwrap();
     store.open_session(&hash(3), Some(user), now).await.unwrap();
-    store.set_password(user, "newest", Some(&hash(2))).await.unwrap();
+    store.set_password(user, "newest", Some(&hash(2)), false).await.unwrap();
     assert!(store.session(&hash(2), now).await.unwrap().is_some(), "the one that changed it");
     assert!(store.session(&hash(3), now).await.unwrap().is_none());
 }

@@ -1,7 +1,7 @@
 //! The REST API: `/api/v1`, described at `/api/openapi.json`.
 //!
 //! JSON in, JSON out. What went wrong is an `error` with `title`, `what` and `remedy`. A script sends an API token as
-//! `Authorization: Bearer TOKEN`; a page's script is known by its cookie, and sends the form token in the header `X-CSRF-Token`.
+//! `Authorization: Bearer TOKEN`, which may do what its role may, but opens nothing that outlives it; a page's script is known by its cookie, and sends the form token in the header `X-CSRF-Token`.
 
 mod runs;
 mod session;
@@ -20,7 +20,8 @@ use crate::routes::{Access, Routes};
 /// What the description says beside its calls, which come from the handlers.
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Fourcorners", description = "Runs, clusters, users and API tokens. Times are RFC 3339, UTC."),
+    info(title = "Fourcorners", description = "Runs, clusters, users and API tokens. Times are RFC 3339, UTC. An API token may do what its role may, \
+                       but makes no tokens, users or password links and gives no roles: those need a session."),
     components(schemas(ErrorBody)),
     modifiers(&Credentials),
     security(("token" = []), ("session" = []))

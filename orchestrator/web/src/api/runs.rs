@@ -62,10 +62,11 @@ pub(crate) async fn list(State(app): State<App>, Query(query): Query<RunsQuery>)
 
 /// A run with all that was measured: the export, as docs/export.md describes it.
 #[utoipa::path(get, path = "/api/v1/runs/{id}", tag = "runs", params(("id" = Uuid, Path)),
-    responses((status = 200, body = Object), (status = 404, body = ErrorBody)))]
+    responses((status = 200, body = Object), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
 pub(crate) async fn export(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let place = app.downloads().take().await?;
     let (_, measured) = pages::load(&app, &id).await?;
-    let body = streamed(move |to| write_json(measured, to));
+    let body = streamed(place, move |to| write_json(measured, to));
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 

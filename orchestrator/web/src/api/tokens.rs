@@ -84,9 +84,9 @@ pub(crate) async fn list(State(app): State<App>, visitor: Visitor) -> Result<Jso
     Ok(Json(Tokens { tokens: visible_tokens(&app, &visitor).await?.into_iter().map(Token::from).collect() }))
 }
 
-/// Makes a token for the caller's account.
+/// Makes a token for the caller's account. From a session: an API token makes none, since they would outlive it.
 #[utoipa::path(post, path = "/api/v1/tokens", tag = "tokens", request_body = NewToken,
-    responses((status = 201, body = MadeToken), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
+    responses((status = 201, body = MadeToken), (status = 403, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(crate) async fn add(
     State(app): State<App>,
     visitor: Visitor,

@@ -13,6 +13,7 @@ use crate::accounts::{self, role};
 use crate::app::App;
 use crate::pages::Base;
 use crate::problem::{ErrorBody, Problem};
+use crate::visitor::Visitor;
 
 /// A user.
 #[derive(Serialize, ToSchema)]
@@ -83,40 +84,43 @@ pub(crate) async fn list(State(app): State<App>) -> Result<Json<Users>, Problem>
     Ok(Json(Users { users: app.store().list_users().await?.into_iter().map(User::from).collect() }))
 }
 
-/// Adds a user.
+/// Adds a user. From a session: an API token may not, since what it opened would outlive it.
 #[utoipa::path(post, path = "/api/v1/users", tag = "users", request_body = NewUser,
-    responses((status = 201, body = Invitation), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
+    responses((status = 201, body = Invitation), (status = 403, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(crate) async fn add(
     State(app): State<App>,
+    visitor: Visitor,
     base: Base,
     Json(new): Json<NewUser>,
 ) -> Result<(StatusCode, Json<Invitation>), Problem> {
-    let (id, path) = accounts::add_user(&app, &new.name, role(&new.role)?).await?;
+    let (id, path) = accounts::add_user(&app, &visitor, &new.name, role(&new.role)?).await?;
     let user = app.store().user(id).await?.into();
     Ok((StatusCode::CREATED, Json(Invitation { user, password_link: base.url(&path) })))
 }
 
-/// Gives a user another role.
+/// Gives a user another role. From a session: an API token may not.
 #[utoipa::path(put, path = "/api/v1/users/{id}/role", tag = "users", params(("id" = Uuid, Path)), request_body = NewRole,
-    responses((status = 204), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+    responses((status = 204), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn set_role(
     State(app): State<App>,
+    visitor: Visitor,
     Path(id): Path<Uuid>,
     Json(new): Json<NewRole>,
 ) -> Result<StatusCode, Problem> {
-    app.store().set_role(UserId(id), role(&new.role)?).await?;
+    accounts::set_role(&app, &visitor, UserId(id), role(&new.role)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Makes a link with which a user sets another password.
+/// Makes a link with which a user sets another password. From a session: an API token may not.
 #[utoipa::path(post, path = "/api/v1/users/{id}/password-link", tag = "users", params(("id" = Uuid, Path)),
-    responses((status = 200, body = Invitation), (status = 404, body = ErrorBody)))]
+    responses((status = 200, body = Invitation), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(crate) async fn password_link(
     State(app): State<App>,
+    visitor: Visitor,
     base: Base,
     Path(id): Path<Uuid>,
 ) -> Result<Json<Invitation>, Problem> {
-    let path = accounts::password_link(&app, UserId(id)).await?;
+    let path = accounts::password_link(&app, &visitor, UserId(id)).await?;
     let user = app.store().user(UserId(id)).await?.into();
     Ok(Json(Invitation { user, password_link: base.url(&path) }))
 }

@@ -6,7 +6,7 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::conclude;
-use crate::accounts;
+use crate::accounts::{self, NewPassword};
 use crate::app::App;
 use crate::auth::MIN_PASSWORD_CHARACTERS;
 use crate::frame::{Flash, Frame, html};
@@ -19,6 +19,8 @@ struct AccountPage {
     frame: Frame,
     visitor: Visitor,
     shortest: usize,
+    /// API tokens of the account.
+    tokens: usize,
 }
 
 /// A password instead of another.
@@ -27,11 +29,17 @@ pub(crate) struct PasswordForm {
     current: String,
     password: String,
     repeated: String,
+    #[serde(default)]
+    end_tokens: Option<String>,
 }
 
 /// `/account`.
-pub(crate) async fn page(frame: Frame, visitor: Visitor) -> Result<Response, Problem> {
-    html(&AccountPage { frame, visitor, shortest: MIN_PASSWORD_CHARACTERS })
+pub(crate) async fn page(State(app): State<App>, frame: Frame, visitor: Visitor) -> Result<Response, Problem> {
+    let tokens = match &visitor.user {
+        Some(user) => app.store().list_tokens(Some(user.id)).await?.len(),
+        None => 0,
+    };
+    html(&AccountPage { frame, visitor, shortest: MIN_PASSWORD_CHARACTERS, tokens })
 }
 
 /// `POST /account/password`.
@@ -40,7 +48,15 @@ pub(crate) async fn change_password(
     visitor: Visitor,
     Form(form): Form<PasswordForm>,
 ) -> Result<Response, Problem> {
-    let changed = accounts::change_password(&app, &visitor, form.current, form.password, &form.repeated).await;
-    let changed = changed.map(|()| Flash::done("The password was changed. Your other sessions have ended."));
+    let end_tokens = form.end_tokens.is_some();
+    let new = NewPassword { password: form.password, repeated: form.repeated, end_tokens };
+    let changed = accounts::change_password(&app, &visitor, form.current, new).await;
+    let changed = changed.map(|()| {
+        Flash::done(if end_tokens {
+            "The password was changed. Your other sessions and all your API tokens have ended."
+        } else {
+            "The password was changed. Your other sessions have ended; your API tokens go on."
+        })
+    });
     conclude(&app, &visitor, "/account", changed)
 }

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::accounts::{self, Opened};
+use crate::accounts::{self, NewPassword, Opened};
 use crate::app::App;
 use crate::auth::{self, MIN_PASSWORD_CHARACTERS};
 use crate::frame::{Frame, html};
@@ -99,6 +99,8 @@ struct PasswordPage {
     name: String,
     problem: Option<Problem>,
     shortest: usize,
+    /// API tokens of the account.
+    tokens: usize,
 }
 
 /// The form of a new password, with a name where the user is chosen here.
@@ -108,6 +110,8 @@ pub(crate) struct PasswordForm {
     name: String,
     password: String,
     repeated: String,
+    #[serde(default)]
+    end_tokens: Option<String>,
 }
 
 /// `/setup/{secret}`.
@@ -125,6 +129,7 @@ pub(crate) async fn set_up_page(
         name: "admin".to_owned(),
         problem: None,
         shortest: MIN_PASSWORD_CHARACTERS,
+        tokens: 0,
     })
 }
 
@@ -136,7 +141,7 @@ pub(crate) async fn set_up(
     Form(form): Form<PasswordForm>,
 ) -> Result<Response, Problem> {
     let opened = accounts::set_up(&app, &secret, &form.name, form.password, &form.repeated).await;
-    answer(frame, true, form.name, opened)
+    answer(frame, true, form.name, 0, opened)
 }
 
 /// `/password/{secret}`.
@@ -145,8 +150,8 @@ pub(crate) async fn password_page(
     frame: Frame,
     Path(secret): Path<String>,
 ) -> Result<Response, Problem> {
-    let name = of_link(&app, &secret).await?;
-    html(&PasswordPage { frame, set_up: false, name, problem: None, shortest: MIN_PASSWORD_CHARACTERS })
+    let (name, tokens) = of_link(&app, &secret).await?;
+    html(&PasswordPage { frame, set_up: false, name, problem: None, shortest: MIN_PASSWORD_CHARACTERS, tokens })
 }
 
 /// `POST /password/{secret}`.
@@ -156,30 +161,59 @@ pub(crate) async fn set_password(
     Path(secret): Path<String>,
     Form(form): Form<PasswordForm>,
 ) -> Result<Response, Problem> {
-    let name = of_link(&app, &secret).await?;
-    let opened = accounts::use_password_link(&app, &secret, form.password, &form.repeated).await;
-    answer(frame, false, name, opened)
+    let (name, tokens) = of_link(&app, &secret).await?;
+    let end_tokens = form.end_tokens.is_some();
+    let new = NewPassword { password: form.password, repeated: form.repeated, end_tokens };
+    let opened = accounts::use_password_link(&app, &secret, new).await;
+    answer(frame, false, name, tokens, opened)
 }
 
-async fn of_link(app: &App, secret: &str) -> Result<String, Problem> {
-    let user = app.store().password_link(&auth::hash(secret), Timestamp::now()).await?;
-    user.map(|user| user.name).ok_or_else(Problem::link)
+/// Name and number of API tokens of the user whose password a link sets.
+async fn of_link(app: &App, secret: &str) -> Result<(String, usize), Problem> {
+    let user = app.store().password_link(&auth::hash(secret), Timestamp::now()).await?.ok_or_else(Problem::link)?;
+    let tokens = app.store().list_tokens(Some(user.id)).await?.len();
+    Ok((user.name, tokens))
 }
 
 /// Into the session, or the form once more with what is wrong.
-fn answer(frame: Frame, set_up: bool, name: String, opened: Result<Opened, Problem>) -> Result<Response, Problem> {
+fn answer(
+    frame: Frame,
+    set_up: bool,
+    name: String,
+    tokens: usize,
+    opened: Result<Opened, Problem>,
+) -> Result<Response, Problem> {
     match opened {
         Ok(opened) => Ok(enter_with(&opened, "/")),
         Err(problem) if [StatusCode::UNPROCESSABLE_ENTITY, StatusCode::CONFLICT].contains(&problem.status) => {
             let status = problem.status;
-            let page = PasswordPage { frame, set_up, name, problem: Some(problem), shortest: MIN_PASSWORD_CHARACTERS };
+            let shortest = MIN_PASSWORD_CHARACTERS;
+            let page = PasswordPage { frame, set_up, name, problem: Some(problem), shortest, tokens };
             Ok((status, html(&page)?).into_response())
         }
         Err(problem) => Err(problem),
     }
 }
 
-/// `/enter/{secret}`: the link that a run's terminal printed.
+#[derive(Template)]
+#[template(path = "pages/enter.html")]
+struct EnterPage {
+    frame: Frame,
+}
+
+/// `/enter/{secret}`: the link that a run's terminal printed. It asks first: what scans mails and chats for links opens them, too.
+pub(crate) async fn enter_page(
+    State(app): State<App>,
+    frame: Frame,
+    Path(secret): Path<String>,
+) -> Result<Response, Problem> {
+    if !app.may_enter(&secret) {
+        return Err(Problem::link());
+    }
+    html(&EnterPage { frame })
+}
+
+/// `POST /enter/{secret}`.
 pub(crate) async fn enter(State(app): State<App>, Path(secret): Path<String>) -> Result<Response, Problem> {
     if !app.take_enter(&secret) {
         return Err(Problem::link());

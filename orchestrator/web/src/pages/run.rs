@@ -19,7 +19,7 @@ use crate::frame::{Flash, Frame, html, onward};
 use crate::problem::Problem;
 use crate::report::{ReportView, Tables, verdict, write_report};
 use crate::source::{Measured, RunSummary};
-use crate::streamed::streamed;
+use crate::streamed::{Place, streamed};
 use crate::visitor::Visitor;
 
 /// Characters of a note.
@@ -234,25 +234,27 @@ async fn summary(app: &App, id: &str) -> Result<RunSummary, Problem> {
 
 /// `/runs/{id}/export.html`.
 pub(crate) async fn export_as_html(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let place = app.downloads().take().await?;
     let (id, measured) = load(&app, &id).await?;
     let file = file_name(&measured.run.name, id, "html");
-    download(&file, "text/html; charset=utf-8", move |to| write_report(measured, to))
+    download(place, &file, "text/html; charset=utf-8", move |to| write_report(measured, to))
 }
 
 /// `/runs/{id}/export.json`.
 pub(crate) async fn export_as_json(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let place = app.downloads().take().await?;
     let (id, measured) = load(&app, &id).await?;
     let file = file_name(&measured.run.name, id, "json");
-    download(&file, "application/json", move |to| write_json(measured, to))
+    download(place, &file, "application/json", move |to| write_json(measured, to))
 }
 
 /// `/runs/{id}/export.csv`.
 pub(crate) async fn export_as_csv(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let id = run_id(&id)?;
+    let (id, place) = (run_id(&id)?, app.downloads().take().await?);
     // It has no seconds.
     let export = app.runs().load_figures(id).await?.ok_or_else(|| Problem::no_run(&id.to_string()))?;
     let file = file_name(&export.run.name, id, "csv");
-    download(&file, "text/csv; charset=utf-8", move |to| write_csv(&export, to))
+    download(place, &file, "text/csv; charset=utf-8", move |to| write_csv(&export, to))
 }
 
 /// A run's id is a UUID; nothing else reaches the source.
@@ -274,6 +276,7 @@ pub(crate) async fn render(make: impl FnOnce() -> Result<String, Error> + Send +
 }
 
 fn download(
+    place: Place,
     file: &str,
     kind: &'static str,
     write: impl FnOnce(&mut dyn Write) -> Result<(), Error> + Send + 'static,
@@ -281,7 +284,7 @@ fn download(
     let disposition = HeaderValue::try_from(format!("attachment; filename=\"{file}\""));
     let disposition = disposition.map_err(|error| Problem::render(&error))?;
     let headers = [(header::CONTENT_TYPE, HeaderValue::from_static(kind)), (header::CONTENT_DISPOSITION, disposition)];
-    Ok((headers, streamed(write)).into_response())
+    Ok((headers, streamed(place, write)).into_response())
 }
 
 /// `fourcorners-demo-2c1d4e5f6a7b.html`: letters, digits and dashes only, whatever the name has.

@@ -76,7 +76,7 @@ pub(crate) async fn add(
     Form(form): Form<UserForm>,
 ) -> Result<Response, Problem> {
     let added = async {
-        let (_, path) = accounts::add_user(&app, &form.name, role(&form.role)?).await?;
+        let (_, path) = accounts::add_user(&app, &visitor, &form.name, role(&form.role)?).await?;
         let text = format!(
             "{} was added. Hand on this link, which is shown only now; it sets the password, works once, and for two days.",
             form.name.trim()
@@ -95,7 +95,7 @@ pub(crate) async fn set_role(
 ) -> Result<Response, Problem> {
     let changed = async {
         let (user, role) = (app.store().user(UserId(id)).await?, role(&form.role)?);
-        app.store().set_role(user.id, role).await?;
+        accounts::set_role(&app, &visitor, user.id, role).await?;
         Ok(Flash::done(format!("{} is {} now.", user.name, called(role))))
     };
     // Whoever is no administrator any more cannot see the list.
@@ -114,7 +114,7 @@ pub(crate) async fn password_link(
 ) -> Result<Response, Problem> {
     let made = async {
         let user = app.store().user(UserId(id)).await?;
-        let path = accounts::password_link(&app, user.id).await?;
+        let path = accounts::password_link(&app, &visitor, user.id).await?;
         let text = format!(
             "With this link, which is shown only now, {} sets a new password. It works once, and for two days; until then the old password stays.",
             user.name

@@ -51,6 +51,7 @@ fn what_is_open_to_anybody_is_what_a_login_needs() {
         "GET /password/{secret}",
         "GET /setup/{secret}",
         "POST /api/v1/session",
+        "POST /enter/{secret}",
         "POST /login",
         "POST /password/{secret}",
         "POST /setup/{secret}",

@@ -75,6 +75,17 @@ async fn a_login_opens_a_session_and_a_logout_ends_it_for_every_copy() {
 #[tokio::test]
 async fn failed_logins_are_limited_by_address_and_by_account() {
     let interface = Interface::new(Vec::new()).await;
+    for number in 0..10 {
+        let address = format!("[2001:db8:0:1:{number}::1]:9").parse().unwrap();
+        let client = Client { address, ..interface.anonymous() };
+        let failed = client.post("/login", &[("name", "nobody"), ("password", "wrong")]).await;
+        assert_eq!(failed.status, StatusCode::UNAUTHORIZED);
+    }
+    let network = |address: &str| Client { address: address.parse().unwrap(), ..interface.anonymous() };
+    let admin = [("name", "admin"), ("password", PASSWORD)];
+    let limited = network("[2001:db8:0:1:ffff::1]:9").post("/login", &admin).await;
+    assert_eq!(limited.status, StatusCode::TOO_MANY_REQUESTS, "a host of IPv6 has a whole /64");
+    assert_eq!(network("[2001:db8:0:2::1]:9").post("/login", &admin).await.status, StatusCode::SEE_OTHER);
     let from =
         |number: u8| Client { address: format!("198.51.100.{number}:9").parse().unwrap(), ..interface.anonymous() };
     for _ in 0..10 {
@@ -252,9 +263,11 @@ async fn tokens_are_shown_once_and_allow_no_more_than_their_user() {
 async fn the_terminals_link_lets_a_viewer_in_once() {
     let interface = Interface::new(vec![samples::demo()]).await;
     let link = interface.app.enter_link().unwrap();
-    let entered = interface.anonymous().get(&link).await;
+    let entered = interface.anonymous().post(&link, &[]).await;
     assert_eq!(entered.location(), "/");
-    assert_eq!(interface.anonymous().get(&link).await.status, StatusCode::GONE);
+    for answered in [interface.anonymous().get(&link).await, interface.anonymous().post(&link, &[]).await] {
+        assert_eq!(answered.status, StatusCode::GONE);
+    }
     let visitor = interface.with_cookie(&entered.cookie()).await;
     assert!(visitor.get("/").await.body.contains("demo"));
     assert_eq!(visitor.get("/users").await.status, StatusCode::FORBIDDEN);
@@ -263,6 +276,102 @@ async fn the_terminals_link_lets_a_viewer_in_once() {
     assert_eq!(token.status, StatusCode::FORBIDDEN);
     visitor.post("/logout", &[]).await;
     assert_eq!(visitor.get("/").await.status, StatusCode::SEE_OTHER);
+}
+
+/// What looks at links before a person does, a mail scanner or `curl -I`, takes none of them away.
+#[tokio::test]
+async fn a_link_that_works_once_is_not_used_up_by_looking_at_it() {
+    let interface = Interface::new(Vec::new()).await;
+    let admin = interface.log_in("admin").await;
+    let id = interface.store.user_named("viewer").await.unwrap().unwrap().id;
+    let reset = admin.call(Method::POST, &format!("/api/v1/users/{id}/password-link"), json!({})).await.json();
+    let reset = reset["password_link"].as_str().unwrap().strip_prefix("http://localhost:8440").unwrap().to_owned();
+    let links = [interface.app.enter_link().unwrap(), interface.app.set_up_link().unwrap(), reset];
+    let secrets =
+        web::routes().into_iter().filter(|route| route.path.contains("{secret}") && route.method == Method::GET);
+    assert_eq!(secrets.count(), links.len(), "a kind of link that is not looked at here");
+    let scanner = interface.anonymous();
+    for link in &links {
+        for method in [Method::HEAD, Method::GET, Method::GET] {
+            let looked = interface.send(scanner.request(method, link).body(Body::empty()).unwrap()).await;
+            assert_eq!((looked.status, looked.headers.get(header::SET_COOKIE)), (StatusCode::OK, None), "{link}");
+        }
+        let used = scanner.post(link, &[("name", "boss"), ("password", NEW), ("repeated", NEW)]).await;
+        assert_eq!((used.status, used.location()), (StatusCode::SEE_OTHER, "/"), "{link}");
+    }
+}
+
+/// A token ends, and whoever has stolen one has nothing for longer.
+#[tokio::test]
+async fn a_token_opens_nothing_that_outlives_it() {
+    let interface = Interface::new(Vec::new()).await;
+    let admin = interface.log_in("admin").await;
+    let made = admin.call(Method::POST, "/api/v1/tokens", json!({ "name": "all", "role": "admin", "days": 1 })).await;
+    let bearer = format!("Bearer {}", made.json()["token"].as_str().unwrap());
+    let id = interface.store.user_named("viewer").await.unwrap().unwrap().id;
+    let calls = [
+        (Method::POST, "/api/v1/tokens".to_owned(), json!({ "name": "more", "role": "viewer", "days": 1 })),
+        (Method::POST, "/api/v1/users".to_owned(), json!({ "name": "eve", "role": "admin" })),
+        (Method::POST, format!("/api/v1/users/{id}/password-link"), json!({})),
+        (Method::PUT, format!("/api/v1/users/{id}/role"), json!({ "role": "admin" })),
+    ];
+    let state =
+        async || (interface.store.list_users().await.unwrap(), interface.store.list_tokens(None).await.unwrap().len());
+    let before = state().await;
+    for (method, path, body) in &calls {
+        let request = interface.anonymous().request(method.clone(), path).header(header::AUTHORIZATION, &bearer);
+        let request = request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body.to_string()));
+        let refused = interface.send(request.unwrap()).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}: {}", refused.body);
+        assert!(refused.body.contains("would outlive it"), "{}", refused.body);
+    }
+    assert!(state().await == before);
+    for (method, path, body) in calls {
+        let allowed = admin.call(method, &path, body).await;
+        assert!(allowed.status.is_success(), "a person may: {path}: {}", allowed.body);
+    }
+}
+
+#[tokio::test]
+async fn a_new_password_ends_the_tokens_where_that_is_asked_for() {
+    let interface = Interface::new(Vec::new()).await;
+    let admin = interface.log_in("admin").await;
+    admin.call(Method::POST, "/api/v1/tokens", json!({ "name": "another's", "role": "viewer", "days": 1 })).await;
+    let user = interface.store.user_named("viewer").await.unwrap().unwrap();
+    let viewer = interface.log_in("viewer").await;
+    assert!(!viewer.get("/account").await.body.contains("end_tokens"), "there is none");
+    let tokens = async || interface.store.list_tokens(Some(user.id)).await.unwrap().len();
+    let make = async |viewer: &Client<'_>| {
+        let body = json!({ "name": "nightly", "role": "viewer", "days": 1 });
+        let made = viewer.call(Method::POST, "/api/v1/tokens", body).await;
+        assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
+    };
+    make(&viewer).await;
+    assert!(viewer.get("/account").await.body.contains("name=\"end_tokens\" value=\"yes\" checked"));
+    let change = [("current", PASSWORD), ("password", NEW), ("repeated", NEW)];
+    viewer.post("/account/password", &change).await;
+    assert!(viewer.get("/account").await.body.contains("your API tokens go on"));
+    assert_eq!(tokens().await, 1);
+    let back = [("current", NEW), ("password", PASSWORD), ("repeated", PASSWORD), ("end_tokens", "yes")];
+    viewer.post("/account/password", &back).await;
+    assert!(viewer.get("/account").await.body.contains("all your API tokens have ended"));
+    assert_eq!(tokens().await, 0);
+
+    for (asked, left) in [(&[][..], 1), (&[("end_tokens", "yes")], 0)] {
+        let viewer = interface.log_in("viewer").await;
+        if tokens().await == 0 {
+            make(&viewer).await;
+        }
+        let reset = admin.call(Method::POST, &format!("/api/v1/users/{}/password-link", user.id), json!({})).await;
+        let reset = reset.json()["password_link"].as_str().unwrap().to_owned();
+        let link = reset.strip_prefix("http://localhost:8440").unwrap();
+        assert!(interface.anonymous().get(link).await.body.contains("name=\"end_tokens\""));
+        let form = [&[("password", PASSWORD), ("repeated", PASSWORD)][..], asked].concat();
+        assert_eq!(interface.anonymous().post(link, &form).await.status, StatusCode::SEE_OTHER);
+        assert_eq!(tokens().await, left);
+        assert_eq!(viewer.get("/").await.status, StatusCode::SEE_OTHER, "sessions end in any case");
+    }
+    assert_eq!(interface.store.list_tokens(None).await.unwrap().len(), 1, "another's goes on");
 }
 
 #[tokio::test]

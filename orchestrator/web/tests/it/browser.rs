@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use analysis::export::{Event, Export};
+use store::Role;
 use web::{Progress, RunSource as _};
 
 use crate::driver::Browser;
 use crate::listener::Served;
 use crate::router::ID;
 use crate::samples;
-use crate::source::Runs;
+use crate::source::{PASSWORD, Runs, add_user};
 use crate::workshop;
 
 /// A page takes a few seconds; a browser that hangs is killed.
@@ -129,7 +130,7 @@ async fn the_served_page_draws_its_charts_under_its_policy_and_follows_a_run() {
     };
     let served = Served::start(Runs::new(vec![samples::running()], Some(progress)), None).await;
     let Some(browser) = Browser::start(&format!("http://{}", served.address)).await else { return served.stop().await };
-    browser.goto(&served.app.enter_link().unwrap()).await;
+    browser.enter(&served.app.enter_link().unwrap()).await;
     browser.goto(&format!("/runs/{ID}")).await;
     browser.find("html[data-charts]").await;
     let dom = browser.driver.source().await.unwrap();
@@ -148,7 +149,7 @@ async fn a_live_page_follows_hosts_storage_and_the_guard() {
     workshop::begin_on_cluster(&hub);
     let served = Served::with_hub(Runs::new(vec![samples::running()], None), None, Arc::clone(&hub)).await;
     let Some(browser) = Browser::start(&format!("http://{}", served.address)).await else { return served.stop().await };
-    browser.goto(&served.app.enter_link().unwrap()).await;
+    browser.enter(&served.app.enter_link().unwrap()).await;
     browser.goto(&format!("/runs/{ID}/live")).await;
     for (cpu_percent, status) in [(41.25, "HEALTH_WARN"), (57.5, "HEALTH_ERR")] {
         hub.beat(workshop::health_beat(cpu_percent, status));
@@ -163,6 +164,69 @@ async fn a_live_page_follows_hosts_storage_and_the_guard() {
     served.stop().await;
 }
 
+/// A page that has no feed says why in the server's words: it does not blame the connection, and does not ask for ever what it is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_page_without_a_feed_says_why() {
+    let hub = Arc::new(web::Hub::default());
+    workshop::begin(&hub);
+    let served = Served::with_hub(Runs::new(vec![samples::running()], None), None, Arc::clone(&hub)).await;
+    for (name, role) in [("admin", Role::Admin), ("viola", Role::Viewer)] {
+        add_user(&served.store, name, role).await;
+    }
+    let base = format!("http://{}", served.address);
+    let Some(browser) = Browser::start(&base).await else { return served.stop().await };
+    let (live, note) = (format!("/runs/{ID}/live"), ".watch-note");
+    let log_in = async || {
+        browser.fill("input[name=name]", "viola").await;
+        browser.fill("input[name=password]", PASSWORD).await;
+        browser.submit("/login").await;
+        browser.arrives_at(&live).await;
+    };
+    browser.goto(&live).await;
+    log_in().await;
+    browser.shows_in(note, "Live: a new second").await;
+
+    // Log-out in another tab; then this one takes up its feed again.
+    let first = browser.driver.window().await.unwrap();
+    let other = browser.driver.new_tab().await.unwrap();
+    browser.driver.switch_to_window(other).await.unwrap();
+    browser.goto("/account").await;
+    browser.submit("/logout").await;
+    browser.arrives_at("/login").await;
+    browser.driver.close_window().await.unwrap();
+    browser.driver.switch_to_window(first).await.unwrap();
+    browser.shows_in(note, "Nobody is logged in, or the session has ended.").await;
+    browser.find("[data-watch][data-feed=refused]").await;
+    browser.shoot("live-logged-out").await;
+    browser.click(".watch-note a").await;
+    browser.arrives_at("/login").await;
+    log_in().await;
+    browser.shows_in(note, "Live: a new second").await;
+
+    // Every seat is taken by somebody else; once they are gone, the page goes on by itself.
+    browser.goto("/account").await;
+    let cookie = browser.driver.get_all_cookies().await.unwrap().remove(0);
+    let session = format!("{}={}", cookie.name, cookie.value);
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let feed = || client.get(format!("{base}/runs/{ID}/feed")).header("cookie", &session).send();
+    let mut seats = Vec::new();
+    loop {
+        let answer = feed().await.unwrap();
+        if !answer.status().is_success() {
+            break;
+        }
+        seats.push(answer);
+    }
+    browser.goto(&live).await;
+    browser.shows_in(note, "Too many viewers. As many pages as there may be follow the run already.").await;
+    seats.clear();
+    browser.shows_in(note, "Live: a new second").await;
+    let console = browser.console(&["the server responded with a status of"]).await;
+    assert!(console.is_empty(), "{console:#?}");
+    browser.end().await;
+    served.stop().await;
+}
+
 /// Hours of seconds and events leave a live page with as many elements as its first minutes did.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_page_does_not_grow_with_its_run() {
@@ -172,7 +236,7 @@ async fn a_live_page_does_not_grow_with_its_run() {
     hub.beat(web::Beat { layout: Some(layout), ..web::Beat::default() });
     let served = Served::with_hub(Runs::new(vec![samples::running()], None), None, Arc::clone(&hub)).await;
     let Some(browser) = Browser::start(&format!("http://{}", served.address)).await else { return served.stop().await };
-    browser.goto(&served.app.enter_link().unwrap()).await;
+    browser.enter(&served.app.enter_link().unwrap()).await;
     browser.goto(&format!("/runs/{ID}/live")).await;
     let mut at = 0;
     let mut feed = async |seconds: u32| {
@@ -211,7 +275,7 @@ async fn a_report_is_printed_within_its_paper_and_without_buttons() {
     runs.set_note(ID.parse().unwrap(), "Node 3 had a failed disk.\nIt was replaced at noon.").await.unwrap();
     let served = Served::start(runs, None).await;
     let Some(browser) = Browser::start(&format!("http://{}", served.address)).await else { return served.stop().await };
-    browser.goto(&served.app.enter_link().unwrap()).await;
+    browser.enter(&served.app.enter_link().unwrap()).await;
     browser.goto(&format!("/runs/{ID}")).await;
     browser.find("html[data-charts]").await;
     browser.shoot_print("report-print").await;

@@ -96,6 +96,13 @@ impl Browser {
         self.driver.goto(format!("{}{path}", self.base)).await.unwrap();
     }
 
+    /// Goes in by a link of the terminal.
+    pub(crate) async fn enter(&self, link: &str) {
+        self.goto(link).await;
+        self.click(".door button").await;
+        self.arrives_at("/").await;
+    }
+
     /// The first element of a selector, as soon as there is one.
     pub(crate) async fn find(&self, selector: &str) -> WebElement {
         let found = self.driver.query(By::Css(selector)).wait(ARRIVAL_LIMIT, LOOK_EVERY).first().await;

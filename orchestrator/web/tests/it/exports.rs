@@ -1,8 +1,14 @@
 //! JSON and CSV.
 
 use analysis::export::Export;
+use axum::body::Body;
+use axum::http::{Method, StatusCode, header};
+use futures_util::future::join_all;
+use tower::ServiceExt as _;
 use web::{CSV_COLUMNS, cases_csv, export_json};
 
+use crate::client::Interface;
+use crate::router::ID;
 use crate::samples;
 
 fn rows(csv: &str) -> Vec<std::collections::HashMap<String, String>> {
@@ -104,4 +110,41 @@ fn a_run_without_cases_is_a_header() {
     let csv = cases_csv(&samples::empty()).unwrap();
     assert_eq!(csv.lines().count(), 1);
     assert!(csv.starts_with("run_id,run_name,"));
+}
+
+/// Each download holds a run and a thread for as long as its client takes: there are a few places, also for whom takes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn downloads_are_few_at_a_time_and_who_has_no_place_is_told_so() {
+    let interface = Interface::new(vec![samples::demo()]).await;
+    let viewer = interface.log_in("viewer").await;
+    let html = format!("/runs/{ID}/export.html");
+    let ask = |path: &str| {
+        let request = viewer.request(Method::GET, path).body(Body::empty()).unwrap();
+        interface.router.clone().oneshot(request)
+    };
+    // 5 MB each, of which nobody takes any.
+    let mut held = Vec::new();
+    loop {
+        let answer = ask(&html).await.unwrap();
+        if answer.status() != StatusCode::OK {
+            break;
+        }
+        held.push(answer);
+        assert!(held.len() <= 16, "there is no limit");
+    }
+    assert!(held.len() >= 2, "{} at a time", held.len());
+    let downloads = ["export.html", "export.json", "export.csv"].map(|file| format!("/runs/{ID}/{file}"));
+    let paths: Vec<String> = downloads.into_iter().chain([format!("/api/v1/runs/{ID}")]).collect();
+    let described = web::routes().into_iter().filter(|route| route.path.contains("/export.")).count();
+    assert_eq!(described, 3, "a download that is not asked for here");
+    for refused in join_all(paths.iter().map(|path| viewer.get(path))).await {
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{}", refused.body);
+        assert_eq!(refused.headers[header::RETRY_AFTER], "10");
+        assert!(refused.body.contains("Too many downloads at once"), "{}", refused.body);
+    }
+    held.clear();
+    for path in &paths {
+        let answered = viewer.get(path).await;
+        assert_eq!(answered.status, StatusCode::OK, "{path}: {}", answered.body);
+    }
 }

@@ -153,6 +153,34 @@ async fn over_tls_the_cookie_is_secure_and_plain_http_is_not_answered() {
     served.stop().await;
 }
 
+/// What `certbot` and the like do every other month, without a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_certificate_is_shown_to_whoever_connects_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let (certificate, key) = (directory.path().join("c.pem"), directory.path().join("c.key"));
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // Writes another pair; gives a client that trusts this one alone.
+    let renew = || {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let root = reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).unwrap();
+        client().tls_certs_only([root]).build().unwrap()
+    };
+    let before = renew();
+    let acceptor = web::acceptor(web::certificate_files(&certificate, &key).unwrap()).unwrap();
+    let served = Served::start(Runs::new(Vec::new(), None), Some(acceptor)).await;
+    let url = format!("https://{}/healthz", served.address);
+    assert_eq!(before.get(&url).send().await.unwrap().status(), 200);
+    let after = renew();
+    let deadline = Instant::now() + BOUND;
+    while after.get(&url).send().await.is_err() {
+        assert!(Instant::now() < deadline, "the old certificate is still shown");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    served.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn it_ends_though_a_client_stays_connected() {
     let served = Served::start(Runs::new(Vec::new(), None), None).await;
