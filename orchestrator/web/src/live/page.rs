@@ -230,7 +230,7 @@ pub(crate) async fn stop(
     let flash = if app.workshop().stop(id).await {
         Flash::done("The run stops: its workers end, what was measured is kept, disks are removed.")
     } else {
-        Flash::refused(&Problem::conflict("The run does not go on in this server."))
+        Flash::refused(&Problem::not_going_on())
     };
     Ok(onward(&app, &visitor, &format!("/runs/{id}/live"), flash))
 }

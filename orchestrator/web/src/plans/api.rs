@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::{check, in_force};
+use super::{check, in_force, what_to_do};
 use crate::app::App;
 use crate::clusters::Wanted;
 use crate::live::StartError;
@@ -65,7 +65,7 @@ pub(crate) async fn start(
     match app.workshop().start(plan, yaml).await {
         Ok(id) => Ok((StatusCode::CREATED, Json(Started { id }))),
         Err(StartError::Refused(why)) => Err(Problem::input(why)),
-        Err(error) => Err(Problem::conflict(format!("{error}."))),
+        Err(error) => Err(Problem::conflict(format!("Nothing was started: {error}."), what_to_do(&error))),
     }
 }
 
@@ -81,9 +81,5 @@ fn named(problems: &[PlanProblem]) -> String {
     responses((status = 202), (status = 409, body = ErrorBody)))]
 pub(crate) async fn stop(State(app): State<App>, Path(id): Path<String>) -> Result<StatusCode, Problem> {
     let id = run_id(&id)?;
-    if app.workshop().stop(id).await {
-        Ok(StatusCode::ACCEPTED)
-    } else {
-        Err(Problem::conflict("The run does not go on in this server."))
-    }
+    if app.workshop().stop(id).await { Ok(StatusCode::ACCEPTED) } else { Err(Problem::not_going_on()) }
 }
