@@ -169,7 +169,10 @@ pub struct Case {
     pub generator: Option<Generator>,
     /// The cluster by second of the window. A second that a worker is missing from is not in the list.
     pub seconds: Vec<Second>,
-    /// The same for preconditioning.
+    /// Seconds of the window that are not in the list; null while the case goes on, and where that is not known.
+    #[serde(default)]
+    pub missing_seconds: Option<u32>,
+    /// The same as `seconds` for preconditioning.
     pub precondition_seconds: Vec<Second>,
     /// Whether preconditioning reached a steady state; null while the case goes on.
     #[serde(default)]

@@ -15,9 +15,9 @@ use hypervisor::{Finding, HypervisorError, Severity};
 use jiff::Timestamp;
 use plan::proxmox::is_connection_name;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
-use web::{Attempt, Clusters, Fault, FaultKind, Look, NewConnection, Trust, Wanted};
+use web::{Attempt, Broken, Clusters, Fault, FaultKind, Look, NewConnection, Trust, Wanted};
 
-use crate::connections::{Connection, Connections, New};
+use crate::connections::{self, Connection, Connections, New};
 use crate::manager::Manager;
 use crate::output;
 use crate::secrets::Existing;
@@ -95,13 +95,16 @@ impl Keeper {
 
     /// The connection of a name. What is no name of one is not looked for: it would be a path.
     fn load(&self, name: &str) -> Result<Connection, Fault> {
-        let connections = self.connections();
-        if !is_connection_name(name) || !connections.exists(name) {
+        if !self.is_saved(name) {
             let what = format!("There is no connection {name:?} in this data directory.");
             let remedy = "The page Clusters lists those that are saved.".to_owned();
             return Err(Fault { kind: FaultKind::Absent, what, remedy });
         }
-        connections.load(name).map_err(|error| fault(&error))
+        self.connections().load(name).map_err(|error| to_mend(output::chain(&error)))
+    }
+
+    fn is_saved(&self, name: &str) -> bool {
+        is_connection_name(name) && self.connections().exists(name)
     }
 
     fn kept<T>(&self, name: &str, read: impl FnOnce(&mut Kept) -> T) -> T {
@@ -168,9 +171,15 @@ impl Keeper {
         })
     }
 
-    fn list(&self) -> Result<Vec<web::Connection>, Fault> {
+    fn list(&self) -> Result<Vec<Result<web::Connection, Broken>>, Fault> {
         let all = self.connections().list().map_err(|error| fault(&error))?;
-        all.iter().map(|connection| self.shown(connection)).collect()
+        let shown = |one: Result<Connection, connections::Broken>| match one {
+            Ok(connection) => self
+                .shown(&connection)
+                .map_err(|fault| Broken { name: connection.name.clone(), fault: to_mend(fault.what) }),
+            Err(broken) => Err(Broken { name: broken.name, fault: to_mend(output::chain(&broken.error)) }),
+        };
+        Ok(all.into_iter().map(shown).collect())
     }
 
     /// Looks with what is to be saved; saves it where that is enough, unless `manager` carries out a run on it.
@@ -245,7 +254,9 @@ impl Keeper {
     }
 
     fn remove(&self, name: &str, manager: &Manager) -> Result<(), Fault> {
-        self.load(name)?;
+        if !self.is_saved(name) {
+            self.load(name)?;
+        }
         let removed = manager.unless_used(name, || self.connections().remove(name));
         removed.map_err(|run| in_use(name, &run))?.map_err(|error| fault(&error))
     }
@@ -349,6 +360,13 @@ fn fault(error: &anyhow::Error) -> Fault {
     }
 }
 
+/// Why a saved connection cannot be read.
+fn to_mend(what: String) -> Fault {
+    let remedy = "Set that right in the data directory; or remove the connection and add the cluster again under the same name, by \
+                  which plans and earlier runs find it.";
+    Fault { kind: FaultKind::Internal, what: format!("{what}."), remedy: remedy.to_owned() }
+}
+
 /// A finding as the pages have it.
 pub(crate) fn finding(found: Finding) -> web::Finding {
     let severity = match found.severity {
@@ -384,7 +402,7 @@ fn seen(seen: proxmox::Seen) -> web::Seen {
 }
 
 impl Clusters for Manager {
-    fn list(&self) -> BoxFuture<'_, Result<Vec<web::Connection>, Fault>> {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Result<web::Connection, Broken>>, Fault>> {
         Box::pin(async move { self.keeper().list() })
     }
 
@@ -484,6 +502,17 @@ mod tests {
         let told = written.forget_path(fault(&error.err().unwrap().into()));
         assert_eq!(told.kind, FaultKind::Input);
         assert!(told.what.starts_with("the authority's certificates: cannot be read as PEM"), "{}", told.what);
+    }
+
+    #[test]
+    fn a_connection_whose_authority_is_gone_is_listed_as_broken() {
+        let (dir, keeper) = keeper(&Trust::Authority { pem: PEM.into() });
+        assert!(keeper.list().unwrap()[0].is_ok());
+        std::fs::remove_file(dir.path().join("connections/lab.pem")).unwrap();
+        let listed = keeper.list().unwrap();
+        let broken = listed[0].as_ref().unwrap_err();
+        assert!(broken.name == "lab" && broken.fault.what.contains("lab.pem"), "{broken:?}");
+        assert!(broken.fault.remedy.contains("remove the connection"), "{broken:?}");
     }
 
     #[tokio::test]

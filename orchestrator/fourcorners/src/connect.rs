@@ -172,7 +172,16 @@ async fn trust(args: &ConnectArgs) -> anyhow::Result<Trust> {
 }
 
 fn list(connections: &Connections, json: bool) -> anyhow::Result<()> {
-    let all = connections.list()?;
+    let (mut all, mut broken) = (Vec::new(), Vec::new());
+    for one in connections.list()? {
+        match one {
+            Ok(connection) => all.push(connection),
+            Err(of) => broken.push(of),
+        }
+    }
+    for of in &broken {
+        output::note(format!("Connection {} cannot be read: {:#}", of.name, of.error));
+    }
     let text = if json {
         let one = |of: &Connection| json!({ "name": of.name, "provider": of.provider, "endpoint": of.endpoint, "token": of.token, "tls": of.tls });
         json!(all.iter().map(one).collect::<Vec<_>>()).to_string()

@@ -1,5 +1,6 @@
 //! Saved connections to clusters: a file each under the data directory, for its owner alone, the token's secret encrypted.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,14 @@ pub(crate) struct Connection {
     /// Trust in the certificate.
     pub(crate) tls: Trust,
     sealed_secret: String,
+}
+
+/// A file of which no connection can be read.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    /// As the file is called.
+    pub(crate) name: String,
+    pub(crate) error: anyhow::Error,
 }
 
 impl Connection {
@@ -100,48 +109,58 @@ impl Connections {
 
     /// The connection of a name.
     pub(crate) fn load(&self, name: &str) -> anyhow::Result<Connection> {
-        let path = self.path_of(name, "json");
-        match fs::read(&path) {
-            Ok(bytes) => read(&path, &bytes),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let names: Vec<String> = self.list()?.into_iter().map(|connection| connection.name).collect();
-                let saved = if names.is_empty() {
-                    "none is saved".to_owned()
-                } else {
-                    format!("saved are {}", names.join(", "))
-                };
-                bail!(
-                    "no connection {name} in {}; {saved}. To save it: fourcorners connect URL --name {name}",
-                    self.data_dir.display()
-                )
-            }
-            Err(error) => Err(error).with_context(|| format!("{}: cannot be read", path.display())),
+        if self.exists(name) {
+            return self.read(name);
         }
+        let names: Vec<String> = self.readable()?.into_iter().map(|connection| connection.name).collect();
+        let saved =
+            if names.is_empty() { "none is saved".to_owned() } else { format!("saved are {}", names.join(", ")) };
+        bail!(
+            "no connection {name} in {}; {saved}. To save it: fourcorners connect URL --name {name}",
+            self.data_dir.display()
+        )
     }
 
-    /// All, by name.
-    pub(crate) fn list(&self) -> anyhow::Result<Vec<Connection>> {
+    /// All, by name. One that cannot be read is no reason to do without the others.
+    pub(crate) fn list(&self) -> anyhow::Result<Vec<Result<Connection, Broken>>> {
         let dir = self.data_dir.join(DIRECTORY);
+        let unreadable = || format!("{}: cannot be read", dir.display());
         let entries = match fs::read_dir(&dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error).with_context(|| format!("{}: cannot be read", dir.display())),
+            Err(error) => return Err(error).with_context(unreadable),
         };
-        let mut connections = Vec::new();
+        let mut names = BTreeSet::new();
         for entry in entries {
-            let path = entry.with_context(|| format!("{}: cannot be read", dir.display()))?.path();
+            let path = entry.with_context(unreadable)?.path();
             if path.extension().is_some_and(|extension| extension == "json") {
-                let bytes = fs::read(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
-                connections.push(read(&path, &bytes)?);
+                names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
             }
         }
-        connections.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(connections)
+        let read = |name: String| self.read(&name).map_err(|error| Broken { name, error });
+        Ok(names.into_iter().map(read).collect())
     }
 
-    /// Forgets a connection.
+    /// Those of them that can be read.
+    fn readable(&self) -> anyhow::Result<Vec<Connection>> {
+        Ok(self.list()?.into_iter().flatten().collect())
+    }
+
+    fn read(&self, name: &str) -> anyhow::Result<Connection> {
+        let path = self.path_of(name, "json");
+        let bytes = fs::read(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
+        let connection = read(&path, &bytes)?;
+        if connection.name != name {
+            bail!("{}: found the connection {:?} in it, expected {name:?}", path.display(), connection.name);
+        }
+        Ok(connection)
+    }
+
+    /// Forgets a connection, also one that cannot be read.
     pub(crate) fn remove(&self, name: &str) -> anyhow::Result<()> {
-        self.load(name)?;
+        if !self.exists(name) {
+            self.load(name)?;
+        }
         self.remove_file(name, "json")?;
         self.remove_file(name, "pem")
     }
@@ -176,7 +195,7 @@ impl Connections {
 
     /// Whichever connection leads to this endpoint with this token.
     pub(crate) fn leading_to(&self, endpoint: &str, token: &str) -> anyhow::Result<Option<Connection>> {
-        let mut all = self.list()?.into_iter();
+        let mut all = self.readable()?.into_iter();
         Ok(all.find(|connection| connection.endpoint == endpoint && connection.token == token))
     }
 }
@@ -203,7 +222,7 @@ mod tests {
     fn a_connection_is_found_by_name_and_by_where_it_leads() {
         let dir = tempfile::tempdir().unwrap();
         let connections = Connections::of(dir.path());
-        assert_eq!(connections.list().unwrap(), vec![]);
+        assert!(connections.list().unwrap().is_empty());
         assert!(connections.load("lab").unwrap_err().to_string().contains("none is saved"));
         let ca = dir.path().join("theirs.pem");
         fs::write(&ca, "pem").unwrap();
@@ -224,6 +243,38 @@ mod tests {
         assert!(connections.load("lap").unwrap_err().to_string().contains("saved are lab"));
         connections.remove("lab").unwrap();
         assert!(!connections.exists("lab") && fs::read_dir(dir.path().join(DIRECTORY)).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn one_that_cannot_be_read_is_told_and_keeps_nobody_from_the_others() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let connections = Connections::of(dir.path());
+        connections.save(&new(&Trust::default(), Existing::Keep)).unwrap();
+        let file = |name: &str| connections.path_of(name, "json");
+        for (name, text) in [("cut", "{\"version\": 1,"), ("other", &*fs::read_to_string(file("lab")).unwrap())] {
+            write_private(&file(name), text.as_bytes(), Existing::Keep).unwrap();
+        }
+        fs::copy(file("lab"), file("open")).unwrap();
+        fs::set_permissions(file("open"), fs::Permissions::from_mode(0o644)).unwrap();
+        let listed = connections.list().unwrap();
+        let told: Vec<(&str, String)> = listed
+            .iter()
+            .map(|one| match one {
+                Ok(connection) => (connection.name.as_str(), String::new()),
+                Err(broken) => (broken.name.as_str(), format!("{:#}", broken.error)),
+            })
+            .collect();
+        let names: Vec<&str> = told.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["cut", "lab", "open", "other"]);
+        for ((name, words), expected) in told.iter().zip(["cut.json", "", "chmod 600", "found the connection \"lab\""])
+        {
+            assert!(words.contains(expected) && words.is_empty() == expected.is_empty(), "{name}: {words}");
+        }
+        assert!(connections.token_for("https://pve1:8006", "fc@pve!poc").is_ok(), "the others are in use");
+        assert!(connections.load("lap").unwrap_err().to_string().contains("saved are lab"));
+        connections.remove("cut").unwrap();
+        assert!(!connections.exists("cut"), "it can be forgotten");
     }
 
     #[test]

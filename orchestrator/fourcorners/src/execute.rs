@@ -246,9 +246,10 @@ async fn cancellable(
 }
 
 fn write_report(data_dir: &Path, export: &Export) -> anyhow::Result<PathBuf> {
-    let dir = data_dir.join("reports");
-    std::fs::create_dir_all(&dir).with_context(|| format!("{}: cannot create the directory", dir.display()))?;
-    let path = std::path::absolute(dir.join(format!("{}.html", export.run.id)))?;
+    let path = std::path::absolute(DataDir::new(data_dir).report(export.run.id.parse()?))?;
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).with_context(|| format!("{}: cannot create the directory", dir.display()))?;
+    }
     std::fs::write(&path, web::report_html(export)?)
         .with_context(|| format!("{}: cannot write the report", path.display()))?;
     Ok(path)

@@ -221,7 +221,7 @@ pub(crate) async fn introduce(plan: &TestPlan, place: &dyn Hypervisor) {
 }
 
 fn logs(data_dir: &Path) -> std::io::Result<PathBuf> {
-    std::path::absolute(data_dir.join("logs"))
+    std::path::absolute(DataDir::new(data_dir).logs())
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ impl Site {
             }
         };
         let hub = Arc::clone(workshop.hub());
-        let runs = Arc::new(StoreSource::new(store.clone(), hub, data_dir.join("reports")));
+        let runs = Arc::new(StoreSource::new(store.clone(), hub));
         let secure = tls.is_some();
         let app = App::new(Parts { runs, workshop, store: store.clone(), hosts, listening: address, secure })?;
         Ok(Self { app, listener, address, tls, leaf, trust })

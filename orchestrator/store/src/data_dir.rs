@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use crate::StoreError;
+use crate::{RunId, StoreError};
 
 /// Name of the database in the data directory.
 pub const DATABASE_FILE: &str = "fourcorners.sqlite";
@@ -41,6 +41,18 @@ impl DataDir {
     #[must_use]
     pub fn database(&self) -> PathBuf {
         self.path.join(DATABASE_FILE)
+    }
+
+    /// Directory of the workers' logs: `FLEET/` each.
+    #[must_use]
+    pub fn logs(&self) -> PathBuf {
+        self.path.join("logs")
+    }
+
+    /// The report that is written when a run ends.
+    #[must_use]
+    pub fn report(&self, run: RunId) -> PathBuf {
+        self.path.join("reports").join(format!("{run}.html"))
     }
 
     /// Creates the directory where it does not exist, and takes its lock.

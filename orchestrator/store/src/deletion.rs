@@ -1,13 +1,17 @@
-//! Deleting a run that has ended: it is gone from every list at once, and its rows go in steps, so that the samples of a run
-//! that goes on need not wait behind them.
+//! Deleting a run that has ended. Its files go first: until they are gone it is listed, so that a deletion that is broken off can be asked
+//! for again. Then it is gone from every list at once, and its rows go in steps, so that the samples of a run that goes on need not wait
+//! behind them.
+
+use std::path::PathBuf;
 
 use jiff::Timestamp;
 use sqlx::Connection;
 
 use crate::error::{Fault, Refusal};
 use crate::rows::time_text;
+use crate::run_files::{self, Stuck};
 use crate::runs::{one_row, run_state};
-use crate::{RunId, Store, StoreError, sql};
+use crate::{DataDir, RunId, Store, StoreError, sql};
 
 /// Rows that one step deletes at most: some tens of milliseconds.
 const STEP_ROWS: u32 = 5_000;
@@ -33,35 +37,56 @@ const AT_ONCE: [&str; 12] = [
 ];
 
 impl Store {
-    /// Deletes a run with all that was measured. What its journal does not say to be removed is recorded nowhere else: such a run is
-    /// deleted only where `forget_left` says so.
+    /// Deletes a run with all that was measured, the report that was written when it ended, and its workers' logs. What its journal does not
+    /// say to be removed is recorded nowhere else: such a run is deleted only where `forget_left` says so.
     ///
     /// # Errors
-    /// [`Refusal::Absent`], [`Refusal::RunGoesOn`], [`Refusal::LeftBehind`]; [`StoreError`] where it cannot be committed. A deletion that
-    /// was broken off is taken up again by [`Store::purge_deleted`].
+    /// [`Refusal::Absent`], [`Refusal::RunGoesOn`], [`Refusal::LeftBehind`]: nothing was removed. [`StoreError::HalfDeleted`] says what was. A
+    /// deletion that was broken off after the run was gone from the lists is taken up again by [`Store::purge_deleted`].
     pub async fn delete_run(&self, run: RunId, forget_left: bool) -> Result<(), StoreError> {
-        self.named("deleting a run", self.try_delete_run(run, forget_left).await)
+        self.named("deleting a run", self.may_delete(run, forget_left).await)?;
+        let removed = self.remove_files(run).await?;
+        let half = |removed, gone, fault: Fault| {
+            let source = Box::new(fault.named(self.file(), "deleting a run"));
+            StoreError::HalfDeleted { removed, gone, source }
+        };
+        if let Err(fault) = self.mark_deleted(run).await {
+            return Err(half(removed, false, fault));
+        }
+        self.purge(run).await.map_err(|fault| half(removed, true, fault))
     }
 
-    async fn try_delete_run(&self, run: RunId, forget_left: bool) -> Result<(), Fault> {
-        self.mark_deleted(run, forget_left).await?;
-        self.purge(run).await
-    }
-
-    async fn mark_deleted(&self, run: RunId, forget_left: bool) -> Result<(), Fault> {
+    async fn may_delete(&self, run: RunId, forget_left: bool) -> Result<(), Fault> {
         let objects = self.left_behind(run).await?;
         let mut writer = self.writer().await?;
-        let mut tx = writer.begin_with(sql::BEGIN_IMMEDIATE).await?;
-        let state = run_state(&mut tx, run).await?;
+        let state = run_state(&mut writer, run).await?;
         if !state.is_final() {
             return Err(Refusal::RunGoesOn { state }.into());
         }
         if !objects.is_empty() && !forget_left {
             return Err(Refusal::LeftBehind { objects }.into());
         }
+        Ok(())
+    }
+
+    /// Directories of logs may have thousands of files.
+    async fn remove_files(&self, run: RunId) -> Result<Vec<PathBuf>, StoreError> {
+        let Some(dir) = self.file().parent().map(DataDir::new) else { return Ok(Vec::new()) };
+        let removed = tokio::task::spawn_blocking(move || run_files::remove(&dir, run)).await;
+        match removed {
+            Ok(Ok(removed)) => Ok(removed),
+            Ok(Err(Stuck { removed, path, source })) => {
+                let source = StoreError::DataDir { path, action: "removed", source };
+                Err(StoreError::HalfDeleted { removed, gone: false, source: Box::new(source) })
+            }
+            Err(error) => self.named("deleting a run", Err(Fault::unreadable("the run's files", error))),
+        }
+    }
+
+    async fn mark_deleted(&self, run: RunId) -> Result<(), Fault> {
+        let mut writer = self.writer().await?;
         let marked = sqlx::query(sql::MARK_DELETED).bind(run.to_string()).bind(time_text(Timestamp::now()));
-        one_row(marked.execute(&mut *tx).await?, || Fault::absent("run", run))?;
-        Ok(tx.commit().await?)
+        one_row(marked.execute(&mut *writer).await?, || Fault::absent("run", run))
     }
 
     /// What the journal of a run knows to exist, and what it does not know.

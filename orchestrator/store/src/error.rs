@@ -94,6 +94,16 @@ pub enum StoreError {
         /// What the database said.
         source: sqlx::Error,
     },
+    /// A run was deleted in part.
+    #[error("{source}. {}", half_deleted(removed, *gone))]
+    HalfDeleted {
+        /// Files and directories of the run that were removed.
+        removed: Vec<PathBuf>,
+        /// The run is in no list any more, and its rows are removed at the next start; else it is there with all that it measured.
+        gone: bool,
+        /// What stood in the way.
+        source: Box<StoreError>,
+    },
     /// What was asked cannot be stored, or what is stored cannot be read.
     #[error("{}: {operation} failed: {reason}", file.display())]
     Refused {
@@ -228,6 +238,17 @@ pub enum Refusal {
     /// The merge was broken off.
     #[error("the merge was broken off: {0}")]
     Merge(String),
+}
+
+fn half_deleted(removed: &[PathBuf], gone: bool) -> String {
+    let files: Vec<String> = removed.iter().map(|path| path.display().to_string()).collect();
+    let files = if files.is_empty() {
+        "No file of the run was removed".to_owned()
+    } else {
+        format!("Removed: {}", files.join(", "))
+    };
+    let run = if gone { "The run is in no list any more" } else { "The run is still there, with all that it measured" };
+    format!("{files}. {run}")
 }
 
 fn candidates_line(candidates: &[String]) -> String {

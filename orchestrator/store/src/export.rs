@@ -22,7 +22,7 @@ use crate::{CaseId, RunId, RunState, Store, StoreError, brief, series, sql};
 struct Detail {
     /// The series by second of cases that have ended, which are most of a long run.
     seconds: bool,
-    /// Samples of hosts and storage: `all`, those of the `storage`, or `none`.
+    /// Samples of hosts and storage: `all`, or those of the `storage`.
     samples: &'static str,
     /// Data disks, all cases together, up to which their figures are read; of more, only what is told of them beside.
     disks: u32,
@@ -36,8 +36,8 @@ struct Detail {
 const ALL: Detail = Detail { seconds: true, samples: "all", disks: u32::MAX, merge: true, case: None };
 /// All that is known without merging.
 const ENDED: Detail = Detail { merge: false, ..ALL };
-/// The figures of the cases and their parts.
-const FIGURES: Detail = Detail { seconds: false, samples: "none", disks: 0, ..ENDED };
+/// The figures of the cases and their parts, and what may have disturbed them.
+const FIGURES: Detail = Detail { seconds: false, samples: "storage", disks: 0, ..ENDED };
 
 /// A run as one snapshot has it. Its cases are decoded one by one, so that a long run need not be decoded before its first byte is sent.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Store {
         self.load(run, Detail { case: Some(ordinal), ..ENDED }, "reading a case").await
     }
 
-    /// [`Store::load_report`] without the series by second, the samples of hosts and storage, and any disk's figures.
+    /// [`Store::load_report`] without the series by second and any disk's figures.
     ///
     /// # Errors
     /// As there.
@@ -276,6 +276,11 @@ struct CaseRow {
     brief_disks_json: Option<String>,
     per_disk_json: Option<String>,
     seconds: Option<Vec<u8>>,
+    /// Planned seconds of the window.
+    sample_seconds: u32,
+    /// Size and head of the packed seconds, which are read without them.
+    packed_bytes: Option<i64>,
+    packed_head: Option<Vec<u8>>,
     samples: Option<String>,
 }
 
@@ -374,6 +379,19 @@ impl CaseRow {
         })
     }
 
+    /// Seconds of the window that are in no series; none while the case goes on, and where an earlier version kept them.
+    fn missing_seconds(&self, outcome: &CaseOutcome, ended: bool) -> Option<u32> {
+        if !ended {
+            return None;
+        }
+        let stored = match (self.figures_json.is_some(), self.packed_bytes, &self.packed_head) {
+            (true, Some(bytes), Some(head)) => series::window_seconds(bytes, head)?,
+            (true, ..) if outcome.seconds.is_empty() => return None,
+            _ => u32::try_from(outcome.seconds.len()).ok()?,
+        };
+        Some(self.sample_seconds.saturating_sub(stored))
+    }
+
     /// Those of a case that has a window; before its start there is no load that they could explain.
     fn hosts(&self) -> Result<Vec<HostSample>, Fault> {
         let t0 = time_opt(self.t0.as_deref(), "cases.t0")?;
@@ -396,8 +414,9 @@ impl CaseRow {
         };
         let workload = Workload::of(&self.workload_json)?;
         let options = Some(workload.options());
-        let figures = outcome.figures;
         let ended = outcome.state != CaseState::Running.as_str();
+        let missing_seconds = self.missing_seconds(&outcome, ended);
+        let figures = outcome.figures;
         Ok(Case {
             footprint_bytes: self.footprint_bytes,
             footprint: self.footprint,
@@ -424,6 +443,7 @@ impl CaseRow {
             pacing: figures.pacing,
             generator: figures.generator,
             seconds: outcome.seconds,
+            missing_seconds,
             precondition_seconds: outcome.precondition_seconds,
             steady_state: figures.steady_state,
             per_worker: figures.per_worker,

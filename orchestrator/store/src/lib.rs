@@ -17,6 +17,7 @@ mod profiles;
 mod read;
 mod room;
 mod rows;
+mod run_files;
 mod runs;
 mod samples;
 mod series;

@@ -1,10 +1,11 @@
 //! Reading lists, the journal, and finding a run.
 
+use futures_util::TryStreamExt as _;
 use sqlx::FromRow;
 use worker_protocol::Ops;
 
 use crate::error::{Fault, Refusal};
-use crate::rows::{TotalsRow, from_json, from_json_opt, time, time_opt};
+use crate::rows::{TotalsRow, from_json, from_json_opt, json, time, time_opt};
 use crate::{
     CaseId, CaseSummary, Effect, JournalEntry, JournalId, RunFilter, RunGroup, RunId, RunState, RunSummary, Store,
     StoreError, sql,
@@ -34,14 +35,36 @@ impl Store {
     }
 
     async fn try_filter_runs(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, Fault> {
+        let with_text = match &filter.text {
+            Some(text) => Some(json(&self.with_text(filter, text).await?, "ids of runs")?),
+            None => None,
+        };
         let rows: Vec<RunRow> = sqlx::query_as(sql::LIST_RUNS)
             .bind(filter.limit)
             .bind(filter.before.map(|run| run.to_string()))
-            .bind(filter.text.as_deref())
+            .bind(with_text)
             .bind(filter.state.map(RunGroup::as_str))
             .fetch_all(&self.inner.readers)
             .await?;
         rows.into_iter().map(RunRow::into_summary).collect()
+    }
+
+    /// Ids of the latest runs, as many as are listed, whose name or note has a text.
+    async fn with_text(&self, filter: &RunFilter, text: &str) -> Result<Vec<String>, Fault> {
+        let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
+        let wanted = folded(text);
+        let query = sqlx::query_as::<_, (String, String, String)>(sql::RUN_TEXTS);
+        let query = query.bind(filter.before.map(|run| run.to_string())).bind(filter.state.map(RunGroup::as_str));
+        let mut rows = query.fetch(&self.inner.readers);
+        let mut ids = Vec::new();
+        while ids.len() < limit
+            && let Some((id, name, note)) = rows.try_next().await?
+        {
+            if [name, note].iter().any(|text| folded(text).contains(&wanted)) {
+                ids.push(id);
+            }
+        }
+        Ok(ids)
     }
 
     /// One run of the list.
@@ -206,6 +229,11 @@ impl Store {
         let ids = sqlx::query_scalar(sql::RUNS_WITH_PREFIX).bind(prefix).bind(format!("{prefix}~")).bind(CANDIDATES);
         Ok(ids.fetch_all(&self.inner.readers).await?)
     }
+}
+
+/// Without upper and lower case, in any script (`STRASSE` is `straße`).
+fn folded(text: &str) -> String {
+    text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
 fn run_id(text: &str) -> Result<RunId, Fault> {

@@ -42,6 +42,13 @@ pub(crate) fn decode(blob: &[u8]) -> Result<(Vec<Second>, Vec<Second>), Fault> {
     Ok((precondition.iter().map(second).collect(), sample.iter().map(second).collect()))
 }
 
+/// How many seconds of the window a piece has, by its size and its first bytes; none where it is none of ours.
+pub(crate) fn window_seconds(bytes: i64, head: &[u8]) -> Option<u32> {
+    let precondition = u32::from_le_bytes(*head.first_chunk::<4>()?);
+    let seconds = usize::try_from(bytes).ok()?.checked_sub(4)? / SECOND_BYTES;
+    u32::try_from(seconds).ok()?.checked_sub(precondition)
+}
+
 fn second(bytes: &[u8; SECOND_BYTES]) -> Second {
     let [a, b, c, d, figures @ ..] = bytes;
     let (words, _) = figures.as_chunks::<8>();
@@ -71,6 +78,8 @@ mod tests {
         let sample = [Second { t: u32::MAX, read: op(123_456.789), write: op(0.3) }];
         let blob = encode(&before, &sample);
         assert_eq!(blob.len(), 4 + 3 * SECOND_BYTES);
+        assert_eq!(window_seconds(i64::try_from(blob.len()).unwrap(), &blob[..4]), Some(1));
+        assert_eq!((window_seconds(104, &blob[..4]), window_seconds(3, &blob[..3])), (None, None));
         assert_eq!(decode(&blob).unwrap(), (before.to_vec(), sample.to_vec()));
         assert_eq!(decode(&encode(&[], &sample)).unwrap(), (Vec::new(), sample.to_vec()));
         assert_eq!(decode(&encode(&[], &[])).unwrap(), (Vec::new(), Vec::new()));

@@ -124,15 +124,19 @@ statements! {
     LIST_CASES = "SELECT id, ordinal, footprint_bytes, json_extract(workload_json, '$.name') AS workload, state \
         FROM cases WHERE run_id = ?1 ORDER BY ordinal";
 
-    #[doc = "Optional: ?2 only ids before it, ?3 a part of name or note, ?4 a state as `RunFilter` has them."]
+    #[doc = "Optional: ?2 only ids before it, ?3 only those in this JSON list, ?4 a state as `RunFilter` has them."]
     LIST_RUNS = "SELECT id, name, state, complete, reason, started, finished, note, rehearsal, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, planned_cases \
         FROM runs WHERE deleted IS NULL AND (?2 IS NULL OR id < ?2) \
-        AND (?3 IS NULL OR instr(lower(name), lower(?3)) > 0 OR instr(lower(note), lower(?3)) > 0) \
+        AND (?3 IS NULL OR id IN (SELECT value FROM json_each(?3))) \
         AND (?4 IS NULL OR ?4 = CASE WHEN state IN ('failed', 'cancelled', 'stopped') THEN state WHEN state <> 'done' THEN 'going-on' \
             WHEN complete THEN 'complete' ELSE 'incomplete' END) \
         ORDER BY id DESC LIMIT ?1";
+    #[doc = "What a text is looked for in: SQLite knows upper and lower case of ASCII alone. Optional: ?1 and ?2 as ?2 and ?4 of the list."]
+    RUN_TEXTS = "SELECT id, name, note FROM runs WHERE deleted IS NULL AND (?1 IS NULL OR id < ?1) \
+        AND (?2 IS NULL OR ?2 = CASE WHEN state IN ('failed', 'cancelled', 'stopped') THEN state WHEN state <> 'done' THEN 'going-on' \
+            WHEN complete THEN 'complete' ELSE 'incomplete' END) ORDER BY id DESC";
     UNFINISHED_RUNS = "SELECT id, name, state, complete, reason, started, finished, note, rehearsal, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, planned_cases \
@@ -167,7 +171,8 @@ statements! {
         expected_workers, started, t0, t1, state, reason, warnings_json, figures_json, brief_disks_json, \
         CASE WHEN ?3 >= (SELECT coalesce(sum(json_array_length(brief_disks_json)), 0) FROM cases WHERE run_id = ?1) \
             THEN per_disk_json END AS per_disk_json, \
-        CASE WHEN ?4 THEN s.seconds END AS seconds, \
+        CASE WHEN ?4 THEN s.seconds END AS seconds, c.sample_seconds, \
+        length(s.seconds) AS packed_bytes, substr(s.seconds, 1, 4) AS packed_head, \
         CASE ?5 \
         WHEN 'all' THEN (SELECT '[' || coalesce(group_concat('[\"' || at || '\",' || hosts_json || ',' || \
             coalesce(h.storage_json, 'null') || ']', ','), '') || ']' \

@@ -8,10 +8,11 @@ use serde::ser::{Error as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 
 use crate::Error;
+use crate::report::{Plan, io_errors, missing, missing_share, unrest};
 use crate::source::{Cases, Measured};
 
 /// The CSV export's columns, in order, with what each holds. Numbers have a point and no separators; a figure that does not exist is empty.
-pub const CSV_COLUMNS: [(&str, &str); 76] = [
+pub const CSV_COLUMNS: [(&str, &str); 81] = [
     ("run_id", "UUID of the run"),
     ("run_name", "name of the plan"),
     ("run_state", "done, failed, cancelled, stopped, or the state of a run that has not ended"),
@@ -88,6 +89,17 @@ pub const CSV_COLUMNS: [(&str, &str); 76] = [
     ("stalls", "times without any completion on a disk, all disks, preconditioning included"),
     ("stall_longest_seconds", "the longest of them"),
     ("run_rehearsal", "true where the plan was only tried at its smallest: the figures are no result"),
+    ("run_reason", "why the run failed or is incomplete"),
+    (
+        "missing_seconds",
+        "seconds of the sample that a worker lacks; empty where nothing was measured, or that is not known",
+    ),
+    ("missing_share", "their share of the sample, percent"),
+    ("io_errors", "errors by kind, all disks, preconditioning included"),
+    (
+        "storage_disturbance",
+        "what the storage cluster did in the window beside the load; empty where nothing is known of it",
+    ),
 ];
 
 /// The run as JSON: the contract of [`Export`], indented.
@@ -137,19 +149,27 @@ pub(crate) fn write_csv(export: &Export, to: &mut dyn Write) -> Result<(), Error
 /// # Errors
 /// [`Error::Csv`].
 pub fn cases_csv(export: &Export) -> Result<String, Error> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
+    let cases: Vec<(&Export, usize)> = (0..export.cases.len()).map(|place| (export, place)).collect();
+    let mut text = Vec::new();
+    write_csv_of(&cases, &mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The same of cases of any runs, each by its place from 0; there is none beyond a run's last.
+pub(crate) fn write_csv_of(cases: &[(&Export, usize)], to: &mut dyn Write) -> Result<(), Error> {
+    let mut writer = csv::Writer::from_writer(to);
     writer.write_record(CSV_COLUMNS.map(|(name, _)| name))?;
-    for (index, case) in export.cases.iter().enumerate() {
+    for (export, place) in cases {
+        let Some(case) = export.cases.get(*place) else { continue };
         let ops = [("read", &case.ops.read), ("write", &case.ops.write), ("all", &case.ops.all)];
         let measured: Vec<_> =
             ops.into_iter().filter_map(|(name, op)| op.as_ref().map(|op| (name, Some(op)))).collect();
         let rows = if measured.is_empty() { vec![("", None)] } else { measured };
         for (name, op) in rows {
-            writer.write_record(row(export, index, case, name, op))?;
+            writer.write_record(row(export, *place, case, name, op))?;
         }
     }
-    let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(writer.flush()?)
 }
 
 fn row(export: &Export, index: usize, case: &Case, name: &str, op: Option<&Op>) -> Vec<String> {
@@ -163,7 +183,21 @@ fn row(export: &Export, index: usize, case: &Case, name: &str, op: Option<&Op>) 
     row.extend(open_loop(case, name));
     row.extend(quality(case));
     row.push(export.run.rehearsal.to_string());
+    row.push(plain_text(export.run.reason.as_deref().unwrap_or_default()));
+    row.extend(disturbances(export, case));
     row
+}
+
+fn disturbances(export: &Export, case: &Case) -> [String; 4] {
+    let plan = Plan::of(&export.run.plan);
+    let kinds: Vec<String> = io_errors(case).iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let storage = case.hosts.iter().any(|sample| sample.storage.is_some());
+    [
+        or_empty(missing(case, &plan)),
+        or_empty(missing_share(case, &plan)),
+        plain_text(&kinds.join(", ")),
+        plain_text(&unrest(case).unwrap_or_else(|| if storage { "at rest" } else { "" }.to_owned())),
+    ]
 }
 
 fn options(options: Option<&WorkloadOptions>) -> [String; 13] {

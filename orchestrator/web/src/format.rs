@@ -138,7 +138,13 @@ pub(crate) fn ratio(value: f64) -> String {
     if !value.is_finite() {
         return MISSING.to_owned();
     }
-    format!("×{}", grouped(value, significant_decimals(value).min(2)))
+    // Below 0.1, hundredths alone would leave one figure or none.
+    match value.abs() {
+        v if v >= 0.095 || v <= 0.0 => format!("×{}", grouped(value, significant_decimals(value).min(2))),
+        v if v >= 0.0095 => format!("×{value:.3}"),
+        v if v >= 0.000_05 => format!("×{value:.4}"),
+        _ => "×<0.0001".to_owned(),
+    }
 }
 
 /// Bytes in the largest binary unit that leaves at least 1, to two decimals at most (`1.46 TiB`, `256 MiB`).
@@ -276,6 +282,11 @@ mod tests {
         assert_eq!(ratio(0.6638), "×0.66");
         assert_eq!(ratio(2.4), "×2.40");
         assert_eq!(ratio(31.25), "×31.2");
+        assert_eq!(
+            [0.0, 0.1, 0.0949, 0.0123, 0.004_96, 0.000_4].map(ratio),
+            ["×0.00", "×0.10", "×0.095", "×0.012", "×0.0050", "×0.0004"]
+        );
+        assert_eq!(ratio(0.000_001), "×<0.0001");
     }
 
     #[test]

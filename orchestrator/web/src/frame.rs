@@ -1,5 +1,6 @@
 //! What every page has around its content: navigation, who is logged in, the form token, and what was just done.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Mutex, PoisonError};
@@ -52,6 +53,8 @@ pub(crate) struct Flash {
     /// `good` or `bad`.
     pub(crate) tone: &'static str,
     pub(crate) text: String,
+    /// What to do; empty where nothing needs to be done.
+    pub(crate) remedy: Cow<'static, str>,
     /// What is shown this once, to be copied: a token, a link.
     pub(crate) secret: Option<String>,
 }
@@ -59,12 +62,12 @@ pub(crate) struct Flash {
 impl Flash {
     /// Something was done.
     pub(crate) fn done(text: impl Into<String>) -> Self {
-        Self { tone: "good", text: text.into(), secret: None }
+        Self { tone: "good", text: text.into(), remedy: Cow::Borrowed(""), secret: None }
     }
 
     /// Something was not done.
     pub(crate) fn refused(problem: &Problem) -> Self {
-        Self { tone: "bad", text: problem.what.clone(), secret: None }
+        Self { tone: "bad", text: problem.what.clone(), remedy: problem.remedy.clone(), secret: None }
     }
 
     /// Something was done, and this is what came of it.

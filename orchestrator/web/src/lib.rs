@@ -33,8 +33,8 @@ mod visitor;
 
 pub use app::{App, Parts};
 pub use clusters::{
-    Attempt, Clusters, Connection, Existing, Fault, FaultKind, Inventory, Look, Network, NewConnection, Node, Seen,
-    Storage, Trust, Wanted,
+    Attempt, Broken, Clusters, Connection, Existing, Fault, FaultKind, Inventory, Look, Network, NewConnection, Node,
+    Seen, Storage, Trust, Wanted,
 };
 pub use export::{CSV_COLUMNS, cases_csv, export_json};
 pub use hosts::AllowedHosts;

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::path::PathBuf;
 
 use askama::Template;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use serde::Serialize;
-use store::{Refusal, StoreError};
+use store::{MAX_PROFILES, Refusal, StoreError};
 use utoipa::ToSchema;
 
 use crate::frame::Frame;
@@ -225,8 +226,17 @@ impl Problem {
         )
     }
 
-    pub(crate) fn conflict(what: impl Into<String>) -> Self {
-        Self::new(StatusCode::CONFLICT, "Not possible now", what, "Nothing was changed.")
+    /// It cannot be done as things are; `remedy` says what would let it be done.
+    pub(crate) fn conflict(what: impl Into<String>, remedy: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::CONFLICT, "Not possible now", what, remedy)
+    }
+
+    /// A stop of a run that goes on nowhere, or in another process.
+    pub(crate) fn not_going_on() -> Self {
+        Self::conflict(
+            "The run does not go on in this server.",
+            "Its report says how it ended. A run of the command line is stopped there, with Ctrl-C.",
+        )
     }
 
     pub(crate) fn refused(status: StatusCode, what: &str) -> Self {
@@ -245,7 +255,8 @@ impl Problem {
             StatusCode::INTERNAL_SERVER_ERROR,
             "The data could not be read or written",
             what,
-            "Nothing was changed. Look at the orchestrator's log, check that the data directory can be read, and load the page again.",
+            "Check that the data directory can be read and written and has free space; the orchestrator's log says more. Then load the page \
+             again, which shows what is there now.",
         )
     }
 
@@ -332,21 +343,83 @@ impl IntoResponse for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        let StoreError::Refused { reason, .. } = &error else { return Self::source(&error) };
-        match reason.as_ref() {
+        match &error {
+            StoreError::Refused { reason, .. } => Self::refusal(reason).unwrap_or_else(|| Self::source(&error)),
+            StoreError::HalfDeleted { removed, gone, source } => Self::half_deleted(removed, *gone, source),
+            _ => Self::source(&error),
+        }
+    }
+}
+
+impl Problem {
+    /// What the store refuses for what was asked or for what is there; none where the store itself is at fault.
+    fn refusal(reason: &Refusal) -> Option<Self> {
+        Some(match reason {
             Refusal::Absent { .. } => Self::new(
                 StatusCode::NOT_FOUND,
                 "It is not there",
                 sentence(&reason.to_string()),
                 "It may have been removed meanwhile: load the list again.",
             ),
-            Refusal::NameTaken { .. }
-            | Refusal::LastAdmin { .. }
-            | Refusal::TooManyTokens { .. }
-            | Refusal::RunGoesOn { .. }
-            | Refusal::LeftBehind { .. } => Self::conflict(sentence(&reason.to_string())),
-            _ => Self::source(&error),
-        }
+            Refusal::NameTaken { name } => Self::conflict(
+                format!("There is a user {name:?} already."),
+                "Choose another name. Nothing was changed.",
+            ),
+            Refusal::LastAdmin { name } => Self::conflict(
+                format!("The user {name} is the last administrator who can log in."),
+                "Make somebody else an administrator first. Nothing was changed.",
+            ),
+            Refusal::TooManyTokens { name, allowed } => Self::conflict(
+                format!("{name} has {allowed} API tokens, which is the most."),
+                "Revoke one that is not needed any more, then make the new one. Nothing was changed.",
+            ),
+            Refusal::TooManyProfiles => Self::conflict(
+                format!("There are {MAX_PROFILES} own profiles already, which is the most."),
+                "Delete one that is not needed any more, then keep this one. Nothing was changed.",
+            ),
+            Refusal::RunGoesOn { state } => Self::conflict(
+                format!("The run is in state {state}; only a run that has ended can be deleted."),
+                "Wait for its end, or stop it on its live page. Nothing was removed.",
+            ),
+            Refusal::LeftBehind { objects } => Self::conflict(
+                format!("The run's journal does not say that these were removed: {}.", objects.join(", ")),
+                "Tear them down first: nothing else records them. Where they are gone already, tick that on the question's page (API: \
+                 forget_left). Nothing was removed.",
+            ),
+            Refusal::Ended { .. } => Self::conflict(
+                sentence(&reason.to_string()),
+                "Load the page again, which shows how it ended. Nothing was changed.",
+            ),
+            Refusal::ReadOnly => Self::conflict(
+                "This server only shows what is in the data directory.",
+                "Use `fourcorners serve`. Nothing was changed.",
+            ),
+            Refusal::TooLarge { .. } => Self::input(sentence(&reason.to_string())),
+            _ => return None,
+        })
+    }
+
+    fn half_deleted(removed: &[PathBuf], gone: bool, source: &StoreError) -> Self {
+        let why = chain(source);
+        tracing::error!(error = %why, gone, "a run was deleted in part");
+        let files: Vec<String> = removed.iter().map(|path| path.display().to_string()).collect();
+        let files = match files.as_slice() {
+            [] => "No file of it was removed".to_owned(),
+            files => format!("Removed were {}", files.join(", ")),
+        };
+        let (run, remedy) = if gone {
+            (
+                "the run is in no list any more, but not all of its rows are removed",
+                "The next start of `fourcorners serve` removes the rest. Make sure that the data directory can be written and has free space.",
+            )
+        } else {
+            (
+                "the run itself is still there, with all that it measured",
+                "Set right what stood in the way, then delete the run again: it goes on where it stopped.",
+            )
+        };
+        let what = format!("{} {files}; {run}.", sentence(&why));
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Not all of the run was deleted", what, remedy)
     }
 }
 

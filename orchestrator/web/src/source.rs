@@ -66,7 +66,7 @@ pub trait RunSource: Send + Sync + 'static {
         })
     }
 
-    /// The same as a report without the series by second and the samples of hosts and storage, which are most of a long run.
+    /// The same as a report without the series by second, which are most of a long run.
     fn load_figures(&self, id: Uuid) -> Answer<'_, Option<Export>> {
         self.load_report(id)
     }

@@ -1,6 +1,5 @@
 //! The runs of a store, with what is known of the one under way.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use analysis::case::CaseState;
@@ -11,33 +10,19 @@ use uuid::Uuid;
 
 use crate::live::{Hub, SoFar};
 use crate::report::INSIDE_DISKS;
-use crate::source::{Answer, Measured, Progress, RunSource, RunSummary, SourceError};
+use crate::source::{Answer, Measured, Progress, RunSource, RunSummary};
 
 /// The store as the pages ask for it.
 pub struct StoreSource {
     store: Store,
     hub: Arc<Hub>,
-    /// Where `run` and `demo` write their reports.
-    reports: PathBuf,
 }
 
 impl StoreSource {
-    /// Of a store, the hub of the run under way, and the directory of the reports that ended runs left.
+    /// Of a store and the hub of the run under way.
     #[must_use]
-    pub fn new(store: Store, hub: Arc<Hub>, reports: PathBuf) -> Self {
-        Self { store, hub, reports }
-    }
-
-    /// The run, and the report of it that was written when it ended.
-    async fn remove(&self, id: Uuid, forget_left: bool) -> Result<(), SourceError> {
-        self.store.delete_run(RunId(id), forget_left).await?;
-        let report = self.reports.join(format!("{id}.html"));
-        match tokio::fs::remove_file(&report).await {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(format!("{}: the run was deleted, but not this report of it: {error}", report.display()).into())
-            }
-            _ => Ok(()),
-        }
+    pub fn new(store: Store, hub: Arc<Hub>) -> Self {
+        Self { store, hub }
     }
 
     fn progress_of(&self, id: Uuid) -> Option<Progress> {
@@ -87,7 +72,14 @@ impl RunSource for StoreSource {
     }
 
     fn load_case(&self, id: Uuid, place: u32) -> Answer<'_, Option<Export>> {
-        Box::pin(async move { Ok(if_there(self.store.load_case(RunId(id), place).await)?) })
+        Box::pin(async move {
+            let mut export = if_there(self.store.load_case(RunId(id), place).await)?;
+            let so_far = self.hub.so_far(id);
+            // The one case, if there is one, is at its place in the plan and not in the list.
+            let place = usize::try_from(place)?;
+            export.iter_mut().flat_map(|of| &mut of.cases).for_each(|case| add_so_far(so_far.as_ref(), place, case));
+            Ok(export)
+        })
     }
 
     fn load_figures(&self, id: Uuid) -> Answer<'_, Option<Export>> {
@@ -110,7 +102,7 @@ impl RunSource for StoreSource {
     }
 
     fn delete_run(&self, id: Uuid, forget_left: bool) -> Answer<'_, ()> {
-        Box::pin(self.remove(id, forget_left))
+        Box::pin(async move { Ok(self.store.delete_run(RunId(id), forget_left).await?) })
     }
 
     fn progress(&self, id: Uuid) -> BoxFuture<'_, Option<Progress>> {

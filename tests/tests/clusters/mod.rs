@@ -2,6 +2,7 @@
 //! follows the typing, used by a run, removed. The cluster is fakepve, and some of its words are an attacker's.
 
 use std::fs;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -130,9 +131,20 @@ async fn look_through(test: &Test) {
     until("the cluster's own words", || async { admin.text(".flash.bad").await.contains("the cluster burns") }).await;
     assert!(admin.text(".flash.bad").await.contains("What to do: look at"));
     admin.shoot("cluster-unusable").await;
+    // One that cannot be read hides no other, and can be forgotten.
+    let broken = test.site.data_dir().join("connections/old.json");
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(broken).unwrap();
     admin.go("/clusters").await;
-    assert!(admin.text("main table").await.contains("not usable"));
+    until("both are listed", || async {
+        let listed = admin.text("main table").await;
+        ["not usable", "cannot be read", "What to do:"].iter().all(|part| listed.contains(part))
+    })
+    .await;
     admin.shoot("clusters").await;
+    admin.click("a[aria-label='Remove old']").await;
+    until("the question", || async { admin.text("main").await.contains("Forget the connection old?") }).await;
+    admin.click("main form button.danger").await;
+    until("the list", || async { admin.text("main").await.contains("The connection old is forgotten") }).await;
     test.fake.run("pve.before = None\npve.nodes['pve2']['online'] = True");
     admin.click("button[aria-label='Test lab']").await;
     until("it answers again", || async { admin.text(".flash.good").await.contains("every privilege") }).await;

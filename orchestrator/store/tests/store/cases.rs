@@ -147,7 +147,15 @@ async fn a_page_reads_what_it_shows_and_merges_nothing() {
     assert_eq!((names(&brief), &brief.seconds), (names(&report), &report.seconds), "more than one disk");
     assert!(brief.per_disk.iter().all(|disk| disk.ops == Ops::default() && !disk.has_incident()));
     let figures = bench.store.load_figures(bench.run).await.unwrap().cases.remove(0);
-    assert_eq!((figures.seconds.len(), figures.hosts.len(), &figures.ops), (0, 0, &whole.cases[0].ops));
+    assert_eq!((figures.seconds.len(), figures.hosts.len(), &figures.ops), (0, 1, &whole.cases[0].ops));
+    assert_eq!(running.missing_seconds, None);
+    let missing = whole.cases[0].missing_seconds.unwrap();
+    let planned = missing + u32::try_from(whole.cases[0].seconds.len()).unwrap();
+    assert_eq!(
+        (figures.missing_seconds, planned),
+        (Some(missing), bench.plan.sample_seconds),
+        "told without reading the seconds"
+    );
     assert_eq!(bench.store.plan_yaml(bench.run).await.unwrap(), "name: two workers\n");
     bench.store.add_run_warning(bench.run, "mind the gap").await.unwrap();
     assert_eq!(bench.store.run_warnings(bench.run).await.unwrap(), ["mind the gap"]);

@@ -2,7 +2,7 @@
 
 use analysis::case::Ending;
 use serde_json::json;
-use store::{Effect, Intent, Outcome, RunEnd, RunFilter, RunGroup, RunState};
+use store::{Effect, Intent, Outcome, RunEnd, RunFilter, RunGroup, RunState, StoreError};
 use worker_protocol::Phase;
 
 use crate::files::sqlite3;
@@ -69,6 +69,62 @@ async fn a_deleted_run_leaves_no_row_and_others_all_of_theirs() {
     }
 }
 
+/// A run's report and the logs of its fleets, and those of another run.
+fn files(bench: &Bench, other: store::RunId) -> Vec<(std::path::PathBuf, bool)> {
+    let dir = store::DataDir::new(bench.dir.path());
+    let fleet = |run: store::RunId, number: u32| dir.logs().join(format!("{run}-{number}"));
+    let logs = [(fleet(bench.run, 1), true), (fleet(bench.run, 12), true), (fleet(other, 1), false)];
+    for (logs, _) in &logs {
+        std::fs::create_dir_all(logs.join("monitors")).unwrap();
+        std::fs::write(logs.join("worker-1.log"), "x").unwrap();
+    }
+    let reports = [(dir.report(bench.run), true), (dir.report(other), false)];
+    std::fs::create_dir_all(reports[0].0.parent().unwrap()).unwrap();
+    reports.iter().for_each(|(report, _)| std::fs::write(report, "x").unwrap());
+    logs.into_iter().chain(reports).collect()
+}
+
+#[tokio::test]
+async fn a_deleted_run_leaves_no_file_and_others_all_of_theirs() {
+    let bench = Bench::new().await;
+    ended(&bench).await;
+    let other = new_run(&bench.store, &bench.plan).await;
+    let files = files(&bench, other);
+    bench.store.delete_run(other, true).await.unwrap_err();
+    assert!(files.iter().all(|(path, _)| path.exists()), "nothing goes where a deletion is refused");
+    bench.store.delete_run(bench.run, false).await.unwrap();
+    for (path, its) in files {
+        assert_eq!(path.exists(), !its, "{}", path.display());
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_that_broke_off_says_what_is_gone_and_is_completed_by_the_next() {
+    let bench = Bench::new().await;
+    ended(&bench).await;
+    let other = new_run(&bench.store, &bench.plan).await;
+    let files = files(&bench, other);
+    // A report that nobody can remove, not even root.
+    let report = store::DataDir::new(bench.dir.path()).report(bench.run);
+    let reports = report.parent().unwrap();
+    std::fs::rename(reports, reports.with_extension("aside")).unwrap();
+    std::fs::write(reports, "no directory").unwrap();
+    let error = bench.store.delete_run(bench.run, false).await.unwrap_err();
+    let words = error.to_string();
+    let StoreError::HalfDeleted { removed, gone: false, .. } = error else { panic!("{words}") };
+    assert_eq!(removed, files[..2].iter().map(|(path, _)| path.clone()).collect::<Vec<_>>());
+    assert!(
+        words.contains(&report.display().to_string())
+            && words.ends_with("The run is still there, with all that it measured"),
+        "{words}"
+    );
+    assert!(bench.store.load_export(bench.run).await.is_ok(), "it is listed until its files are gone");
+    std::fs::remove_file(reports).unwrap();
+    std::fs::rename(reports.with_extension("aside"), reports).unwrap();
+    bench.store.delete_run(bench.run, false).await.unwrap();
+    assert!(!report.exists() && bench.store.run_summary(bench.run).await.is_err());
+}
+
 #[tokio::test]
 async fn what_a_run_left_behind_is_not_forgotten_unasked() {
     let bench = Bench::new().await;
@@ -106,6 +162,11 @@ async fn runs_are_found_by_state_name_note_and_age() {
     assert_eq!(found(text("failed disk")).await, [bench.run]);
     assert_eq!(found(text("100%")).await, [bench.run], "a percent sign is one");
     assert!(found(text("_")).await.is_empty());
+    bench.store.set_note(running, "Messung in MÜNCHEN, Προς τα ΠΆΝΩ").await.unwrap();
+    for words in ["münchen", "München", "MÜNCHEN", "πάνω", "ΠΡΟΣ"] {
+        assert_eq!(found(text(words)).await, [running], "{words}");
+    }
+    assert_eq!(found(RunFilter { limit: 1, ..text("two work") }).await, [running], "the latest of those that have it");
     assert_eq!(found(RunFilter { before: Some(running), ..all() }).await, [bench.run]);
     assert_eq!(bench.store.run_summary(bench.run).await.unwrap().note, "node 3 had a Failed disk, 100% sure");
     for group in RunGroup::ALL {

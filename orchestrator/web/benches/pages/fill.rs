@@ -27,7 +27,7 @@ const DISKS: u32 = 10;
 const HOSTS_EVERY_SECONDS: u32 = 10;
 
 /// The plan of the long runs, as its author wrote it.
-const PLAN: &str = "name: Twenty-two hours\ntarget: {provider: local}\nworkers: {count: 16, vcpus: 4, memory: 4GiB, disks: 10}\n\
+pub(crate) const PLAN: &str = "name: Twenty-two hours\ntarget: {provider: local}\nworkers: {count: 16, vcpus: 4, memory: 4GiB, disks: 10}\n\
     footprints: [1.6TB, 8TB, 16TB]\nprecondition: 1760s\nsample: 3520s\nworkloads:\n  - 4k-random-read\n  - 4k-random-write\n  \
     - 8k-random-70-30\n  - 32k-sequential-read\n  - 32k-sequential-write\n";
 

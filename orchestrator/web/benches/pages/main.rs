@@ -3,7 +3,7 @@
 //! `cargo bench --workspace --locked --bench pages -- --rounds 15`
 //!
 //! It makes a store with 1,000 runs of ten cases, a run of 15 cases on 16 workers × 10 disks over 22 hours, one like it that goes on, and
-//! asks every GET route of the router, in this process, for what they show. It fails where an answer takes longer than the limit.
+//! asks every GET route of the router, and what the page of a new test asks while it is typed, in this process, for what they show. It fails where an answer takes longer than the limit.
 //! docs/benchmarks.md says what is counted.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on stops where it is")]
@@ -17,16 +17,18 @@ mod source;
 
 mod ask;
 mod fill;
+mod keeper;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
 use store::{Role, RunFilter};
-use web::{AllowedHosts, App, Hub, Onlooker, Parts, StoreSource};
+use web::{AllowedHosts, App, Hub, Parts, StoreSource};
 
-use ask::{Asked, Client};
+use ask::{Asked, Client, Question};
 use fill::Filled;
+use keeper::Keeper;
 
 /// No answer may take longer, milliseconds.
 const LIMIT_MS: f64 = 100.0;
@@ -43,7 +45,7 @@ async fn main() -> ExitCode {
         }
     };
     let began = Instant::now();
-    let (directory, store) = source::new_store().await;
+    let (_directory, store) = source::new_store().await;
     let hub = Arc::new(Hub::default());
     let filled = fill::fill(&store, &hub).await;
     let megabytes = std::fs::metadata(store.file()).map_or(0, |file| file.len() >> 20);
@@ -52,12 +54,20 @@ async fn main() -> ExitCode {
 
     source::add_user(&store, "admin", Role::Admin).await;
     let listening = "127.0.0.1:8440".parse().unwrap();
-    let runs = Arc::new(StoreSource::new(store.clone(), Arc::clone(&hub), directory.path().join("reports")));
-    let (workshop, hosts) = (Arc::new(Onlooker::new(hub)), AllowedHosts::listening_on(listening));
+    let runs = Arc::new(StoreSource::new(store.clone(), Arc::clone(&hub)));
+    let (workshop, hosts) = (Arc::new(Keeper::new(hub)), AllowedHosts::listening_on(listening));
     let parts = Parts { runs, workshop, store: store.clone(), hosts, listening, secure: false };
     let client = Client::log_in(web::router(App::new(parts).unwrap())).await;
     let middle = store.filter_runs(&RunFilter::all(500)).await.unwrap().pop().unwrap().id;
-    let slow = measure(&client, &paths(&filled, &middle.to_string(), &client).await, rounds).await;
+    let mut questions: Vec<Question> =
+        paths(&filled, &middle.to_string(), &client).await.into_iter().map(Question::Get).collect();
+    for (name, yaml) in
+        [("demo", plan::DEMO_PLAN), ("22 hours", fill::PLAN), ("cluster", plan::example("proxmox").unwrap())]
+    {
+        let fields = vec![("yaml", yaml.to_owned()), ("cache", "64GiB".to_owned())];
+        questions.push(Question::Post { path: "/new/check", name, fields });
+    }
+    let slow = measure(&client, &questions, rounds).await;
     if slow.is_empty() {
         return ExitCode::SUCCESS;
     }
@@ -98,6 +108,7 @@ async fn paths(filled: &Filled, middle: &str, client: &Client) -> Vec<String> {
                     ["/?text=case&state=complete".to_owned(), format!("/?before={middle}"), "/?text=nowhere".into()];
                 all.extend(std::iter::once("/".to_owned()).chain(filters));
             }
+            path if path.contains("/clusters/") => all.push(path.replace("{name}", keeper::CONNECTION)),
             "/assets/{hash}/{name}" => all.push(client.asset("report.js").await),
             "/compare" => {
                 all.extend(["/compare".to_owned(), format!("/compare?run={ended}&run={small}&run={going_on}")]);
@@ -116,23 +127,23 @@ async fn paths(filled: &Filled, middle: &str, client: &Client) -> Vec<String> {
 }
 
 /// Asks for all in turn, round by round, and prints a line for each; answers those that are too slow.
-async fn measure(client: &Client, paths: &[String], rounds: usize) -> Vec<String> {
-    let mut times: Vec<Vec<Asked>> = vec![Vec::new(); paths.len()];
+async fn measure(client: &Client, questions: &[Question], rounds: usize) -> Vec<String> {
+    let mut times: Vec<Vec<Asked>> = vec![Vec::new(); questions.len()];
     for _ in 0..rounds {
-        for (path, times) in paths.iter().zip(&mut times) {
-            times.push(client.get(path).await);
+        for (question, times) in questions.iter().zip(&mut times) {
+            times.push(client.ask(question).await);
         }
     }
     println!("\n{:>9}  {:>9}  {:>9}  {:>11}  status  path", "median ms", "max ms", "whole ms", "bytes");
     let mut slow = Vec::new();
-    for (path, times) in paths.iter().zip(times) {
+    for (question, times) in questions.iter().zip(times) {
         let (median, most) = spread(times.iter().map(Asked::answer_ms));
         let (whole, _) = spread(times.iter().map(|asked| asked.whole_ms));
         let Asked { status, bytes, .. } = times[0];
         let mark = if most > LIMIT_MS { " <" } else { "" };
-        println!("{median:>9.1}  {most:>9.1}  {whole:>9.1}  {bytes:>11}  {status:>6}  {path}{mark}");
+        println!("{median:>9.1}  {most:>9.1}  {whole:>9.1}  {bytes:>11}  {status:>6}  {question}{mark}");
         if most > LIMIT_MS {
-            slow.push(path.clone());
+            slow.push(question.to_string());
         }
     }
     slow

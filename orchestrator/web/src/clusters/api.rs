@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Attempt, Connection, Existing, Inventory, Look, NewConnection, Trust, Wanted, keeper};
+use super::{Attempt, Broken, Connection, Existing, Inventory, Look, NewConnection, Trust, Wanted, keeper};
 use crate::app::App;
 use crate::live::Finding;
 use crate::problem::{ErrorBody, Problem};
@@ -38,6 +38,25 @@ impl From<Connection> for Cluster {
 pub(crate) struct ClusterList {
     /// By name.
     clusters: Vec<Cluster>,
+    /// Saved ones that cannot be read, by name.
+    broken: Vec<BrokenCluster>,
+}
+
+/// A saved connection that cannot be read.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BrokenCluster {
+    /// As plans name it.
+    name: String,
+    /// Why.
+    what: String,
+    /// What to do.
+    remedy: String,
+}
+
+impl From<Broken> for BrokenCluster {
+    fn from(of: Broken) -> Self {
+        Self { name: of.name, what: of.fault.what, remedy: of.fault.remedy }
+    }
 }
 
 /// How a look at a cluster ended.
@@ -146,8 +165,14 @@ pub(crate) struct Offered {
 /// Lists the saved connections.
 #[utoipa::path(get, path = "/api/v1/clusters", tag = "clusters", responses((status = 200, body = ClusterList)))]
 pub(crate) async fn list(State(app): State<App>) -> Result<Json<ClusterList>, Problem> {
-    let clusters = keeper(&app)?.list().await?.into_iter().map(Cluster::from).collect();
-    Ok(Json(ClusterList { clusters }))
+    let mut list = ClusterList { clusters: Vec::new(), broken: Vec::new() };
+    for one in keeper(&app)?.list().await? {
+        match one {
+            Ok(connection) => list.clusters.push(connection.into()),
+            Err(broken) => list.broken.push(broken.into()),
+        }
+    }
+    Ok(Json(list))
 }
 
 /// Connects and saves the connection. The certificate is judged before the token is sent.
@@ -201,7 +226,7 @@ pub(crate) async fn inventory(State(app): State<App>, Path(name): Path<String>) 
 
 /// A look that is waited for has an answer.
 fn not_yet() -> Problem {
-    Problem::conflict("The cluster is being looked at: ask again.")
+    Problem::conflict("The cluster is being looked at.", "Ask again in some seconds.")
 }
 
 /// Fingerprint of the certificate that an address presents. Nothing secret is sent.

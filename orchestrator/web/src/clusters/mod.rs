@@ -9,8 +9,8 @@ mod page;
 use utoipa_axum::routes;
 
 pub use model::{
-    Attempt, Clusters, Connection, Existing, Fault, FaultKind, Inventory, Look, Network, NewConnection, Node, Seen,
-    Storage, Trust, Wanted,
+    Attempt, Broken, Clusters, Connection, Existing, Fault, FaultKind, Inventory, Look, Network, NewConnection, Node,
+    Seen, Storage, Trust, Wanted,
 };
 
 use crate::app::App;
@@ -46,7 +46,8 @@ pub(crate) fn routes(routes: Routes) -> Routes {
 pub(crate) fn keeper(app: &App) -> Result<&dyn Clusters, Problem> {
     app.workshop().clusters().ok_or_else(|| {
         Problem::conflict(
-            "This server belongs to a run of the command line and keeps no connections: use `fourcorners serve`.",
+            "This server belongs to a run of the command line and keeps no connections.",
+            "Use `fourcorners serve` with the same data directory.",
         )
     })
 }

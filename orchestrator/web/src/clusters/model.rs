@@ -13,8 +13,8 @@ use crate::problem::Problem;
 
 /// Keeps connections to clusters and looks at the clusters. Every answer comes within a bounded time, whatever a cluster does.
 pub trait Clusters: Send + Sync + 'static {
-    /// The saved ones, by name.
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Connection>, Fault>>;
+    /// The saved ones, by name; of one that cannot be read, why.
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Result<Connection, Broken>>, Fault>>;
 
     /// The one of a name.
     fn connection<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Connection, Fault>>;
@@ -58,6 +58,15 @@ pub struct Connection {
     pub trust: Trust,
     /// What the last look found; none where there was none since this server started.
     pub look: Option<Arc<Look>>,
+}
+
+/// A saved connection that cannot be read. It can be removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    /// As plans name it.
+    pub name: String,
+    /// Why, and what to do.
+    pub fault: Fault,
 }
 
 /// How a cluster's certificate is judged.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
+use plan::proxmox::is_connection_name;
 
-use super::{Connection, FaultKind, Inventory, Look, Node, Storage, Trust, Wanted, keeper};
+use super::{Broken, Connection, FaultKind, Inventory, Look, Node, Storage, Trust, Wanted, keeper};
 use crate::app::App;
 use crate::format::{self, Time};
 use crate::frame::{Flash, Frame, html, onward};
@@ -18,7 +19,7 @@ use crate::visitor::Visitor;
 #[template(path = "pages/clusters.html")]
 struct ListPage {
     frame: Frame,
-    rows: Vec<Row>,
+    rows: Vec<Result<Row, BrokenRow>>,
     /// This server keeps connections.
     kept: bool,
 }
@@ -30,6 +31,15 @@ struct Row {
     token: String,
     trust: String,
     state: Standing,
+}
+
+/// A connection that cannot be read.
+struct BrokenRow {
+    name: String,
+    what: String,
+    remedy: String,
+    /// Its name is one that an address can have.
+    removable: bool,
 }
 
 /// What the last look found.
@@ -103,7 +113,8 @@ pub(crate) async fn list(State(app): State<App>, frame: Frame) -> Result<Respons
         Some(keeper) => keeper.list().await?,
         None => Vec::new(),
     };
-    html(&ListPage { frame, rows: connections.iter().map(row).collect(), kept: kept.is_some() })
+    let rows = connections.iter().map(|one| one.as_ref().map(row).map_err(broken_row));
+    html(&ListPage { frame, rows: rows.collect(), kept: kept.is_some() })
 }
 
 /// `/clusters/saved/{name}`. The cluster is asked where what is known is older than a minute.
@@ -175,6 +186,16 @@ fn row(connection: &Connection) -> Row {
     }
 }
 
+fn broken_row(broken: &Broken) -> BrokenRow {
+    let Broken { name, fault } = broken;
+    BrokenRow {
+        name: name.clone(),
+        what: fault.what.clone(),
+        remedy: fault.remedy.clone(),
+        removable: is_connection_name(name),
+    }
+}
+
 fn trusted(trust: &Trust) -> String {
     match trust {
         Trust::System => "as the orchestrator's system trusts".to_owned(),
@@ -216,8 +237,14 @@ pub(crate) async fn remove_page(
     frame: Frame,
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
-    let connection = keeper(&app)?.connection(&name).await?;
-    html(&RemovePage { frame, name: connection.name, endpoint: connection.endpoint })
+    let keeper = keeper(&app)?;
+    let endpoint = match keeper.connection(&name).await {
+        Ok(connection) => connection.endpoint,
+        // What cannot be read can be removed nevertheless.
+        Err(fault) if fault.kind == FaultKind::Internal => "Its address, which cannot be read,".to_owned(),
+        Err(fault) => return Err(fault.into()),
+    };
+    html(&RemovePage { frame, name, endpoint })
 }
 
 /// `POST /clusters/saved/{name}/remove`.

@@ -8,5 +8,5 @@ use crate::routes::{Access, Routes};
 
 /// Adds the page.
 pub(crate) fn routes(routes: Routes) -> Routes {
-    routes.get(Access::Viewer, "/compare", page::page)
+    routes.get(Access::Viewer, "/compare", page::page).get(Access::Viewer, "/compare.csv", page::csv)
 }

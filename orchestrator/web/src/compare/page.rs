@@ -9,14 +9,15 @@ use axum::response::{Html, IntoResponse as _, Response};
 use store::RunFilter;
 use uuid::Uuid;
 
-use super::differences::{self, Differences};
+use super::differences::{self, BY_NATURE, Differences};
 use super::side_by_side::{self, Group};
 use crate::app::App;
+use crate::export::write_csv_of;
 use crate::format::Time;
 use crate::frame::Frame;
-use crate::pages::{render, run_id};
+use crate::pages::{download, render, run_id};
 use crate::problem::Problem;
-use crate::report::{overlay, profile, verdict};
+use crate::report::{Plan, badges, overlay, profile, texts, verdict};
 
 /// Runs of a comparison: each is read whole, but for its seconds.
 const MAX_RUNS: usize = 6;
@@ -35,11 +36,22 @@ struct ComparePage {
     of_runs: Differences,
     of_cases: Differences,
     run_names: Vec<String>,
+    /// What the reader must know of all of a run's figures.
+    run_notes: Vec<RunNotes>,
+    /// What is not compared, with why.
+    left_out: [(&'static str, &'static str); BY_NATURE.len()],
     groups: Vec<Group>,
     unit: &'static str,
     chart: Option<String>,
     most_runs: usize,
     most_cases: usize,
+    /// Query of the same cases as CSV.
+    csv: String,
+}
+
+struct RunNotes {
+    name: String,
+    notes: Vec<String>,
 }
 
 /// A run to pick.
@@ -72,7 +84,8 @@ struct Column {
     run_name: String,
     footprint: String,
     workload: String,
-    /// What the reader must know of its figures.
+    /// What the reader must know of its figures, in a few words and as sentences.
+    badges: Vec<String>,
     notes: Vec<String>,
 }
 
@@ -141,13 +154,32 @@ pub(crate) async fn page(State(app): State<App>, frame: Frame, RawQuery(query): 
         }
     });
     let runs: Vec<RunChoice> = runs.collect();
+    let exports = load(&app, &asked).await?;
+    let page = render(move || Ok(build(frame, runs, &exports, asked)?.render()?));
+    Ok(Html(page.await?).into_response())
+}
+
+/// `/compare.csv`: the same cases, a row a case and operation, with what the reader of each must know.
+pub(crate) async fn csv(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Problem> {
+    let asked = Asked::of(query.as_deref().unwrap_or_default())?;
+    let place = app.downloads().take().await?;
+    let exports = load(&app, &asked).await?;
+    let picked = if asked.cases.is_empty() { preselected(&exports) } else { asked.cases };
+    download(place, "fourcorners-comparison.csv", "text/csv; charset=utf-8", move |to| {
+        let by_id: BTreeMap<Uuid, &Export> = exports.iter().map(|(id, export)| (*id, export)).collect();
+        let cases: Vec<(&Export, usize)> =
+            picked.iter().filter_map(|(run, place)| Some((*by_id.get(run)?, *place))).collect();
+        write_csv_of(&cases, to)
+    })
+}
+
+async fn load(app: &App, asked: &Asked) -> Result<Vec<(Uuid, Export)>, Problem> {
     let mut exports = Vec::new();
     for id in &asked.runs {
         let export = app.runs().load_figures(*id).await?.ok_or_else(|| Problem::no_run(&id.to_string()))?;
         exports.push((*id, export));
     }
-    let page = render(move || Ok(build(frame, runs, &exports, asked)?.render()?));
-    Ok(Html(page.await?).into_response())
+    Ok(exports)
 }
 
 /// What is compared where only runs are picked: the first workloads that all of them have, or of one run its first workload on each footprint.
@@ -175,9 +207,11 @@ fn build(
     let found: Vec<(Uuid, &Case)> =
         picked.iter().filter_map(|(run, place)| Some((*run, by_id.get(run)?.cases.get(*place)?))).collect();
     let cases: Vec<&Case> = found.iter().map(|(_, case)| *case).collect();
+    let plans: BTreeMap<Uuid, Plan> = exports.iter().map(|(id, export)| (*id, Plan::of(&export.run.plan))).collect();
+    let with_plans: Vec<(&Case, &Plan)> = found.iter().map(|(run, case)| (*case, &plans[run])).collect();
     let unit = side_by_side::unit(&cases);
     let columns: Vec<Column> =
-        found.iter().enumerate().map(|(place, (run, case))| column(place, (*run, by_id[run]), &names, case)).collect();
+        found.iter().enumerate().map(|(place, (run, case))| column(place, *run, &names, (case, &plans[run]))).collect();
     let labelled: Vec<(String, &Case)> =
         columns.iter().zip(&cases).map(|(column, case)| (label(column, names.len()), *case)).collect();
     let compared: Vec<&Export> = exports.iter().map(|(_, export)| export).collect();
@@ -186,8 +220,11 @@ fn build(
         runs,
         cases: exports.iter().map(|(id, export)| run_cases(*id, export, &names, &picked)).collect(),
         of_runs: differences::of_runs(&compared),
-        of_cases: differences::of_cases(&cases),
+        of_cases: differences::of_cases(&with_plans),
         run_names: exports.iter().map(|(id, _)| names[id].clone()).collect(),
+        run_notes: exports.iter().map(|(id, export)| run_notes(&names[id], export)).collect(),
+        left_out: BY_NATURE,
+        csv: csv_query(&picked),
         groups: side_by_side::groups(&cases, unit),
         unit: unit.label(),
         chart: overlay(&labelled, unit)?,
@@ -218,19 +255,32 @@ fn run_cases(id: Uuid, export: &Export, names: &BTreeMap<Uuid, String>, picked: 
     RunCases { name: names[&id].clone(), cases: cases.collect() }
 }
 
-fn column(place: usize, (run, export): (Uuid, &Export), names: &BTreeMap<Uuid, String>, case: &Case) -> Column {
-    let rehearsal = export.run.rehearsal.then(|| "a rehearsal: no result".to_owned());
-    let state = (case.state != "complete").then(|| match &case.reason {
-        Some(reason) => format!("{}: {reason}", case.state),
-        None => case.state.clone(),
+fn run_notes(name: &str, export: &Export) -> RunNotes {
+    let run = &export.run;
+    let (_, _, banner) = verdict(&run.state, run.complete);
+    let rehearsal = run.rehearsal.then(|| "This is a rehearsal: no result.".to_owned());
+    let reason = run.reason.as_ref().map(|reason| format!("Reason: {reason}"));
+    let notes = rehearsal.into_iter().chain(banner).chain(reason).chain(run.warnings.iter().cloned());
+    RunNotes { name: name.to_owned(), notes: notes.collect() }
+}
+
+fn csv_query(cases: &[(Uuid, usize)]) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    cases.iter().for_each(|(run, place)| {
+        query.append_pair("case", &format!("{run}:{place}"));
     });
+    query.finish()
+}
+
+fn column(place: usize, run: Uuid, names: &BTreeMap<Uuid, String>, (case, plan): (&Case, &Plan)) -> Column {
     Column {
         colour: place % 6 + 1,
         run,
         run_name: names.get(&run).cloned().unwrap_or_default(),
         footprint: case.footprint.clone(),
         workload: case.workload.clone(),
-        notes: rehearsal.into_iter().chain(state).chain(case.warnings.iter().cloned()).collect(),
+        badges: badges(case, plan),
+        notes: texts(case, plan),
     }
 }
 

@@ -284,5 +284,5 @@ pub(crate) async fn ended(app: &App, visitor: &Visitor, id: Uuid, how: How) -> R
     let asked = workshop.end(id, how, visitor.name()).await;
     // A run that was only just recorded is shown a moment later.
     let prospect = prospect.or_else(|| workshop.hub().prospect(id, how));
-    prospect.filter(|_| asked).ok_or_else(|| Problem::conflict("The run does not go on in this server."))
+    prospect.filter(|_| asked).ok_or_else(Problem::not_going_on)
 }

@@ -18,7 +18,7 @@ use crate::problem::Problem;
 use crate::routes::{Access, Routes};
 use crate::visitor::Visitor;
 
-pub(crate) use run::{load, render, run_id, torn_down, write_note};
+pub(crate) use run::{download, load, render, run_id, torn_down, write_note};
 pub(crate) use runs::RunsQuery;
 pub(crate) use tokens::{end as end_token, visible as visible_tokens};
 

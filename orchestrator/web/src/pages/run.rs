@@ -185,7 +185,10 @@ pub(crate) async fn tear_down_page(
 ) -> Result<Response, Problem> {
     let run = summary(&app, &id).await?;
     if run.finished.is_none() {
-        return Err(Problem::conflict(format!("The run {} goes on: stop it, which removes what it made.", run.name)));
+        return Err(Problem::conflict(
+            format!("The run {} goes on.", run.name),
+            "Stop it on its live page, which removes what it made; or wait for its end.",
+        ));
     }
     let left = app.workshop().left(run.id).await?;
     html(&TearDownPage { frame, run: run.into(), left })
@@ -200,22 +203,41 @@ pub(crate) async fn tear_down(
     let run = summary(&app, &id).await?;
     let done = torn_down(&app, run.id).await.and_then(|left| match left.as_slice() {
         [] => Ok(Flash::done("All that the run had left is gone.")),
-        left => Err(Problem::conflict(format!("Not all of it could be removed.\n{}", left.join("\n")))),
+        left => Err(Problem::conflict(
+            format!("Not all of it could be removed. Left are:\n{}", left.join("\n")),
+            "Set right what stands in the way and tear down again, or remove by hand what is named.",
+        )),
     });
     conclude(&app, &visitor, &format!("/runs/{}", run.id), done)
 }
 
 /// Removes what a run left; answers what could not be removed, and why.
 pub(crate) async fn torn_down(app: &App, id: Uuid) -> Result<Vec<String>, Problem> {
-    app.workshop().tear_down(id).await.map_err(|why| Problem::conflict(format!("Nothing was removed: {why}.")))
+    let before = app.workshop().left(id).await?;
+    let why = match app.workshop().tear_down(id).await {
+        Ok(left) => return Ok(left),
+        Err(why) => why,
+    };
+    let left = app.workshop().left(id).await?;
+    Err(broken_off(&why, &before, &left))
+}
+
+/// A tear-down that ended early: what was removed is what the journal does not know as left any more.
+fn broken_off(why: &str, before: &[String], left: &[String]) -> Problem {
+    let removed: Vec<&str> = before.iter().filter(|object| !left.contains(object)).map(String::as_str).collect();
+    let what = match removed.as_slice() {
+        [] => format!("Nothing was removed: {why}."),
+        removed => format!("The tear-down broke off: {why}. Removed before that:\n{}", removed.join("\n")),
+    };
+    Problem::conflict(what, "Set that right and tear down again: it goes on with what is left, which the report lists.")
 }
 
 fn delete_question(frame: Frame, run: RunSummary, left: Option<String>) -> Result<DeletePage, Problem> {
     if run.finished.is_none() {
-        return Err(Problem::conflict(format!(
-            "The run {} goes on; only a run that has ended can be deleted.",
-            run.name
-        )));
+        return Err(Problem::conflict(
+            format!("The run {} goes on; only a run that has ended can be deleted.", run.name),
+            "Wait for its end, or stop it on its live page. Nothing was removed.",
+        ));
     }
     Ok(DeletePage { frame, run: run.into(), left })
 }
@@ -275,7 +297,8 @@ pub(crate) async fn render(make: impl FnOnce() -> Result<String, Error> + Send +
     made.map_err(|error| Problem::render(&error))
 }
 
-fn download(
+/// A file that is made while it is sent.
+pub(crate) fn download(
     place: Place,
     file: &str,
     kind: &'static str,

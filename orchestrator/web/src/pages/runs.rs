@@ -33,8 +33,8 @@ struct RunsPage {
     text: String,
     /// Something is left out.
     filtered: bool,
-    /// This is not the first page.
-    later: bool,
+    /// Query of the first page, where this is a later one.
+    newest: Option<String>,
     /// Query of the page with the runs before these.
     older: Option<String>,
 }
@@ -100,15 +100,16 @@ impl RunsQuery {
         RunGroup::from_word(&self.state).map(Some).ok_or_else(unknown)
     }
 
-    /// The query of the next page.
-    fn older_than(&self, last: Uuid) -> String {
+    /// The query of the first page, or of the one with the runs before one: the filter stays.
+    fn of_page(&self, before: Option<Uuid>) -> String {
+        let before = before.map(|run| run.to_string()).unwrap_or_default();
         let mut query = form_urlencoded::Serializer::new(String::new());
-        for (name, value) in [("state", &self.state), ("text", &self.text)] {
+        for (name, value) in [("state", &self.state), ("text", &self.text), ("before", &before)] {
             if !value.is_empty() {
                 query.append_pair(name, value);
             }
         }
-        query.append_pair("before", &last.to_string()).finish()
+        query.finish()
     }
 }
 
@@ -124,7 +125,7 @@ pub(crate) async fn page(
     let shown = usize::try_from(wanted.limit).unwrap_or(usize::MAX);
     let more = runs.len() > shown;
     runs.truncate(shown);
-    let older = runs.last().filter(|_| more).map(|last| query.older_than(last.id));
+    let older = runs.last().filter(|_| more).map(|last| query.of_page(Some(last.id)));
     let groups = [("", "all states", wanted.state.is_none())].into_iter();
     let groups = groups.chain(RunGroup::ALL.map(|group| (group.as_str(), label(group), wanted.state == Some(group))));
     html(&RunsPage {
@@ -133,7 +134,7 @@ pub(crate) async fn page(
         groups: groups.map(|(word, label, chosen)| Choice { word, label, chosen }).collect(),
         text: query.text.clone(),
         filtered: wanted.state.is_some() || wanted.text.is_some(),
-        later: wanted.before.is_some(),
+        newest: wanted.before.map(|_| query.of_page(None)),
         older,
     })
 }

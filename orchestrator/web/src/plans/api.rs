@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::{check, in_force};
+use super::{check, in_force, what_to_do};
 use crate::app::App;
 use crate::clusters::Wanted;
 use crate::live::{Prospect, StartError, ended};
@@ -67,7 +67,7 @@ pub(crate) async fn start(
     match app.workshop().start(plan, yaml).await {
         Ok(id) => Ok((StatusCode::CREATED, Json(Started { id }))),
         Err(StartError::Refused(why)) => Err(Problem::input(why)),
-        Err(error) => Err(Problem::conflict(format!("{error}."))),
+        Err(error) => Err(Problem::conflict(format!("Nothing was started: {error}."), what_to_do(&error))),
     }
 }
 

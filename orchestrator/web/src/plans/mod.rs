@@ -9,6 +9,7 @@ mod profiles;
 use utoipa_axum::routes;
 
 use crate::app::App;
+use crate::live::StartError;
 use crate::problem::Problem;
 use crate::routes::{Access, Routes};
 
@@ -33,6 +34,17 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .api(Admin, routes!(api::start))
         .api(Admin, routes!(api::stop))
         .api(Admin, routes!(api::cancel))
+}
+
+/// What to do where a plan was not started.
+fn what_to_do(error: &StartError) -> &'static str {
+    match error {
+        StartError::Busy { .. } => "Wait for its end, or stop it on its live page; then start this one.",
+        StartError::Closed(_) => {
+            "Start it on a server that carries out runs, or on the command line with `fourcorners run PLAN`."
+        }
+        StartError::Refused(_) => "Set right what is named, in the plan or where its workers are; then start it again.",
+    }
 }
 
 /// The shipped profiles and the users' own. An own one that an older version wrote and this one cannot read is left out.

@@ -12,8 +12,8 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::check::{self, Verdict};
-use super::in_force;
 use super::place::{self, Place};
+use super::{in_force, what_to_do};
 use crate::app::App;
 use crate::clusters::Wanted;
 use crate::frame::{Frame, html};
@@ -38,6 +38,7 @@ struct NewPage {
 
 struct Refused {
     what: String,
+    remedy: &'static str,
     /// The run that goes on.
     run: Option<Uuid>,
 }
@@ -159,7 +160,8 @@ pub(crate) async fn act(State(app): State<App>, frame: Frame, Form(form): Form<P
             }
         }
         ("start" | "rehearse", Err(_)) => Some(Refused {
-            what: "The plan has problems, which are listed below. Nothing was started.".to_owned(),
+            what: "Nothing was started: the plan has problems.".to_owned(),
+            remedy: "Correct what is listed below, then start it again.",
             run: None,
         }),
         _ => None,
@@ -174,7 +176,7 @@ fn refused(error: StartError) -> Refused {
         StartError::Busy { id, .. } => *id,
         StartError::Closed(_) | StartError::Refused(_) => None,
     };
-    Refused { what: format!("Nothing was started: {error}."), run }
+    Refused { what: format!("Nothing was started: {error}."), remedy: what_to_do(&error), run }
 }
 
 fn download(yaml: &str) -> Response {

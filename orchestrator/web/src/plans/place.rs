@@ -4,7 +4,7 @@ use plan::edit::{self, EditError, Item};
 use plan::proxmox::{VmidRange, is_connection_name};
 
 use crate::app::App;
-use crate::clusters::{Inventory, Wanted};
+use crate::clusters::{Broken, Connection, Fault, Inventory, Wanted};
 use crate::format;
 use crate::problem::Problem;
 
@@ -85,18 +85,32 @@ pub(crate) async fn read(app: &App, yaml: &str, wanted: Wanted) -> Result<Place,
     let mut saved = Vec::new();
     let (mut inventory, mut note, mut pending) = (None, String::new(), false);
     if let Some(keeper) = app.workshop().clusters() {
-        saved = keeper.list().await?.into_iter().map(|of| (of.name, of.endpoint)).collect();
-        if kind == "saved" && saved.iter().any(|(name, _)| *name == connection) {
+        let listed = keeper.list().await?;
+        let broken = listed.iter().filter_map(|one| one.as_ref().err()).find(|broken| broken.name == connection);
+        saved = listed.iter().map(offered).collect();
+        if let Some(broken) = broken.filter(|_| kind == "saved") {
+            note = to_do(&broken.fault);
+        } else if kind == "saved" && saved.iter().any(|(name, _)| *name == connection) {
             match keeper.look(&connection, wanted).await?.as_deref().map(|look| look.found.clone()) {
                 Some(Ok(seen)) => inventory = Some(seen.inventory),
-                Some(Err(fault)) => {
-                    note = format!("{} What to do: {}.", fault.what, fault.remedy.trim_end_matches('.'))
-                }
+                Some(Err(fault)) => note = to_do(&fault),
                 None => pending = true,
             }
         }
     }
     Ok(form(yaml, kind, (connection, saved), inventory.as_ref(), (note, pending)))
+}
+
+/// A saved connection to choose, with what tells it from others.
+fn offered(one: &Result<Connection, Broken>) -> (String, String) {
+    match one {
+        Ok(connection) => (connection.name.clone(), connection.endpoint.clone()),
+        Err(broken) => (broken.name.clone(), "cannot be read".to_owned()),
+    }
+}
+
+fn to_do(fault: &Fault) -> String {
+    format!("{} What to do: {}.", fault.what, fault.remedy.trim_end_matches('.'))
 }
 
 fn form(

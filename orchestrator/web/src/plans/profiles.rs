@@ -206,23 +206,28 @@ pub(crate) async fn save(
 ) -> Result<Response, Problem> {
     let yaml = lines(&form.yaml);
     let was = (!form.was.is_empty()).then_some(form.was);
-    let profile = match read(&yaml) {
-        Ok(profile) => profile,
-        Err(_) => {
-            let (title, part) = ("Not kept: it has problems".to_owned(), judge(&yaml));
-            let page = html(&ProfilePage { frame, title, yaml, was, editable: true, id: None, changed: None, part })?;
-            return Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response());
-        }
+    // The text is shown again, so that it is not lost.
+    let not_kept = |frame, was, status: StatusCode, why: &str| -> Result<Response, Problem> {
+        let (title, part, yaml) = (format!("Not kept: {why}"), judge(&yaml), yaml.clone());
+        let page = html(&ProfilePage { frame, title, yaml, was, editable: true, id: None, changed: None, part })?;
+        Ok((status, page).into_response())
+    };
+    let Ok(profile) = read(&yaml) else {
+        return not_kept(frame, was, StatusCode::UNPROCESSABLE_ENTITY, "correct the problems that are listed");
     };
     let name = profile.workload.name;
     let taken = app.store().list_profiles().await?.iter().any(|own| own.name == name);
     if taken && was.as_deref() != Some(&*name) {
-        let title = format!("Not kept: there is an own profile {name} already; give this one another name");
-        let part = judge(&yaml);
-        let page = html(&ProfilePage { frame, title, yaml, was, editable: true, id: None, changed: None, part })?;
-        return Ok((StatusCode::CONFLICT, page).into_response());
+        let why = format!("there is an own profile {name} already; give this one another name");
+        return not_kept(frame, was, StatusCode::CONFLICT, &why);
     }
-    app.store().put_profile(&name, &yaml).await?;
+    match app.store().put_profile(&name, &yaml).await.map_err(Problem::from) {
+        Ok(()) => {}
+        Err(problem) if problem.status.is_client_error() => {
+            return not_kept(frame, was, problem.status, &format!("{} {}", problem.what, problem.remedy));
+        }
+        Err(problem) => return Err(problem),
+    }
     if let Some(was) = was.filter(|was| *was != name) {
         app.store().delete_profile(&was).await?;
     }
@@ -236,7 +241,10 @@ pub(crate) async fn delete(
     Path((set, name)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     if set != OWN_SET {
-        return Err(Problem::conflict(format!("{set}/{name} ships with the program.")));
+        return Err(Problem::conflict(
+            format!("{set}/{name} ships with the program and cannot be deleted."),
+            "Copy it, and change the copy. Nothing was changed.",
+        ));
     }
     app.store().delete_profile(&name).await?;
     let text = format!("The profile own/{name} was deleted. Runs that used it keep what they used.");

@@ -1,6 +1,6 @@
 //! What the reader of a figure must know, and the footnotes that say it.
 
-use analysis::export::{Case, Op, Second};
+use analysis::export::{Case, Op, Second, SteadyState};
 
 use super::hosts;
 use super::plan_view::PlanView;
@@ -70,60 +70,100 @@ impl Notes {
     }
 }
 
+/// One thing to know of a case, in words.
+struct Told {
+    scope: Scope,
+    text: String,
+    /// The text says by itself which case it is of, or that it is of all.
+    whole: bool,
+}
+
 /// Collects the caveats of one case and numbers their notes.
 pub(crate) fn of_case(case: &Case, plan: &PlanView, notes: &mut Notes) -> Caveats {
-    let mut out = Caveats::default();
     let name = format!("{}, {}", case.workload, case.footprint);
-    let mut add = |scope, text: String| {
-        let note = notes.number(text);
+    let mut list = Vec::new();
+    for Told { scope, text, whole } in told(case, plan) {
+        let note = notes.number(if whole { text } else { format!("{name}: {text}") });
         let caveat = Caveat { scope, note };
-        if !out.list.contains(&caveat) {
-            out.list.push(caveat);
+        if !list.contains(&caveat) {
+            list.push(caveat);
         }
-    };
+    }
+    Caveats { list, badges: badges(case, plan) }
+}
+
+/// What the reader of a case's figures must know, as sentences: for a place where the case itself is named.
+pub(crate) fn texts(case: &Case, plan: &PlanView) -> Vec<String> {
+    told(case, plan).into_iter().map(|told| if told.whole { told.text } else { capital(&told.text) }).collect()
+}
+
+fn capital(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().into_iter().flat_map(char::to_uppercase).chain(characters).collect()
+}
+
+fn told(case: &Case, plan: &PlanView) -> Vec<Told> {
+    let mut out = Vec::new();
+    let mut add = |scope, text: String, whole| out.push(Told { scope, text, whole });
     if case.state != "complete" {
         let reason = case.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        add(Scope::Case, format!("{name}: {}{reason}", case.state));
-        out.badges.push(case.state.clone());
+        add(Scope::Case, format!("{}{reason}", case.state), false);
     }
     let workers = &case.workers;
     if workers.measured != workers.expected && measured(case) {
-        add(Scope::Case, format!("{name}: the figures contain {} of {} workers.", workers.measured, workers.expected));
-        out.badges.push(format!("{} of {} workers", workers.measured, workers.expected));
+        let text = format!("the figures contain {} of {} workers.", workers.measured, workers.expected);
+        add(Scope::Case, text, false);
     }
     if let Some(text) = missing_seconds(case, plan) {
-        add(Scope::Case, format!("{name}: {text}"));
+        add(Scope::Case, text, false);
     }
     for (scope, word, op) in [(Scope::Read, "reads", &case.ops.read), (Scope::Write, "writes", &case.ops.write)] {
         for text in op.iter().flat_map(|op| op_caveats(op, word)) {
-            add(scope, format!("{name}: {text}"));
+            add(scope, text, false);
         }
-    }
-    if let Some(errors) = case.ops.all.as_ref().map(|op| op.errors).filter(|errors| *errors > 0) {
-        out.badges.push(format!("{} {}", format::count(errors), if errors == 1 { "error" } else { "errors" }));
-    }
-    if case.generator.as_ref().is_some_and(|generator| generator.may_limit) {
-        out.badges.push("the load generator may limit".to_owned());
     }
     if let Some(text) = hosts::disturbance(case) {
-        add(Scope::Case, format!("{name}: {text}"));
-        out.badges.push("storage not at rest".to_owned());
+        add(Scope::Case, text, false);
     }
-    if let Some(steady) = case.steady_state.as_ref().filter(|steady| steady.verdict == "not-achieved") {
+    if let Some(steady) = not_steady(case) {
         let reason = steady.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        add(Scope::Case, format!("{name}: no steady state at the end of preconditioning{reason}"));
-        out.badges.push("not steady".to_owned());
+        add(Scope::Case, format!("no steady state at the end of preconditioning{reason}"), false);
     }
-    if plan.read_unwritten && plan.initialise.as_deref() == Some("none") && case.read_percent > 0 {
-        if !case.warnings.iter().any(|warning| warning.contains("never written")) {
-            add(Scope::Read, UNWRITTEN.to_owned());
-        }
-        out.badges.push("reads of unwritten bytes".to_owned());
+    if reads_unwritten(case, plan) && !case.warnings.iter().any(|warning| warning.contains("never written")) {
+        add(Scope::Read, UNWRITTEN.to_owned(), true);
     }
     for warning in &case.warnings {
-        add(Scope::Case, warning.clone());
+        add(Scope::Case, warning.clone(), true);
     }
     out
+}
+
+/// The same in a few words, beside a figure.
+pub(crate) fn badges(case: &Case, plan: &PlanView) -> Vec<String> {
+    let workers = &case.workers;
+    let errors = case.ops.all.as_ref().map_or(0, |op| op.errors);
+    let badges = [
+        (case.state != "complete").then(|| case.state.clone()),
+        (workers.measured != workers.expected && measured(case))
+            .then(|| format!("{} of {} workers", workers.measured, workers.expected)),
+        (errors > 0).then(|| format!("{} {}", format::count(errors), if errors == 1 { "error" } else { "errors" })),
+        case.generator
+            .as_ref()
+            .is_some_and(|generator| generator.may_limit)
+            .then(|| "the load generator may limit".to_owned()),
+        hosts::disturbance(case).is_some().then(|| "storage not at rest".to_owned()),
+        not_steady(case).is_some().then(|| "not steady".to_owned()),
+        reads_unwritten(case, plan).then(|| "reads of unwritten bytes".to_owned()),
+    ];
+    badges.into_iter().flatten().collect()
+}
+
+fn not_steady(case: &Case) -> Option<&SteadyState> {
+    case.steady_state.as_ref().filter(|steady| steady.verdict == "not-achieved")
+}
+
+fn reads_unwritten(case: &Case, plan: &PlanView) -> bool {
+    plan.read_unwritten && plan.initialise.as_deref() == Some("none") && case.read_percent > 0
 }
 
 fn measured(case: &Case) -> bool {
@@ -131,10 +171,24 @@ fn measured(case: &Case) -> bool {
 }
 
 fn missing_seconds(case: &Case, plan: &PlanView) -> Option<String> {
-    let span = sample_span(case, plan);
-    let missing: u32 = gaps(&case.seconds, span).iter().map(|(from, to)| to - from).sum();
-    (missing > 0 && !case.seconds.is_empty() && case.state != "running")
-        .then(|| format!("{} of the {} seconds of the sample lack a worker and are not in the series.", missing, span))
+    let (missing, span) = (missing(case, plan)?, sample_span(case, plan));
+    (missing > 0)
+        .then(|| format!("{missing} of the {span} seconds of the sample lack a worker and are not in the series."))
+}
+
+/// How many of the sample's seconds are in no series; none where nothing was measured, or that is not known.
+pub(crate) fn missing(case: &Case, plan: &PlanView) -> Option<u32> {
+    match case.seconds.as_slice() {
+        _ if case.state == "running" => None,
+        // Read without them.
+        [] => case.missing_seconds.filter(|_| measured(case)),
+        seconds => Some(gaps(seconds, sample_span(case, plan)).iter().map(|(from, to)| to - from).sum()),
+    }
+}
+
+/// Their share of the sample, percent.
+pub(crate) fn missing_share(case: &Case, plan: &PlanView) -> Option<f64> {
+    Some(100.0 * f64::from(missing(case, plan)?) / f64::from(sample_span(case, plan).max(1)))
 }
 
 /// Seconds of the sample: what the plan says, or what was recorded where that is more or the plan does not say.

@@ -61,6 +61,19 @@ pub(crate) struct FigureRow {
     pub(crate) base_marks: Marks,
 }
 
+impl FigureGroup {
+    /// Leaves the rows of one footprint, or none; answers whether there are any.
+    pub(crate) fn keep(&mut self, footprint: Option<&str>) -> bool {
+        let mut of_it = false;
+        self.rows.retain(|row| {
+            // Only the first row of a footprint names it.
+            of_it = if row.footprint.is_empty() { of_it } else { Some(row.footprint.as_str()) == footprint };
+            of_it
+        });
+        !self.rows.is_empty()
+    }
+}
+
 /// One operation's figures.
 pub(crate) struct OpFigures {
     pub(crate) iops: Num,

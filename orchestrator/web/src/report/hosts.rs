@@ -126,8 +126,13 @@ pub(crate) fn is_at_rest(health: &StorageHealth) -> bool {
     status == AT_REST && *recovery_bytes_per_second == 0 && *displaced_percent <= 0.0 && *scrubbing == 0
 }
 
-/// What the storage cluster did in the window beside the load, in words; none where it was at rest, or nothing is known.
+/// That the storage cluster was at work of its own in the window, as a sentence.
 pub(crate) fn disturbance(case: &Case) -> Option<String> {
+    Some(format!("the storage cluster was not at rest in the window: {}.", unrest(case)?))
+}
+
+/// What the storage cluster did in the window beside the load, in words; none where it was at rest, or nothing is known.
+pub(crate) fn unrest(case: &Case) -> Option<String> {
     let in_window = case.hosts.iter().filter(|sample| sample.t >= 0.0).filter_map(|sample| sample.storage.as_ref());
     let most = most_of(in_window);
     if is_at_rest(&most) {
@@ -141,5 +146,5 @@ pub(crate) fn disturbance(case: &Case) -> Option<String> {
         .then(|| format!("up to {} placement groups being scrubbed", format::count(most.scrubbing)));
     let parts: Vec<String> =
         std::iter::once(in_words(&most)).chain([recovery, displaced, scrubbing].into_iter().flatten()).collect();
-    Some(format!("the storage cluster was not at rest in the window: {}.", parts.join(", ")))
+    Some(parts.join(", "))
 }

@@ -1,5 +1,7 @@
 //! What a case's disks did beside their I/Os, where there is something to show: errors, stalls, and device counters that disagree.
 
+use std::collections::BTreeMap;
+
 use analysis::export::{Case, Device, IoErrors, Ops, Pacing, PerDisk, Stall};
 
 use crate::format;
@@ -15,6 +17,16 @@ pub(crate) struct IncidentRow {
 
 pub(crate) fn incidents(case: &Case) -> Vec<IncidentRow> {
     case.per_disk.iter().filter(|disk| disk.has_incident()).map(incident_row).collect()
+}
+
+/// Failed I/Os of all disks by kind, preconditioning included.
+pub(crate) fn io_errors(case: &Case) -> BTreeMap<&str, u64> {
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    for errors in case.per_disk.iter().flat_map(|disk| &disk.io_errors) {
+        let known = kinds.entry(&errors.kind).or_default();
+        *known = known.saturating_add(errors.count);
+    }
+    kinds
 }
 
 fn incident_row(disk: &PerDisk) -> IncidentRow {

@@ -9,6 +9,7 @@ use super::caveats::{Caveats, Notes, of_case};
 use super::circumstances::{FillRow, WindowRow, fills, windows};
 use super::engine::EngineView;
 use super::figures::{FigureGroup, Glance, figures, glance};
+use super::handed_on;
 use super::plan_view::{EnvironmentView, PlanView};
 use super::profile::open_loop;
 use crate::format::{self, LatencyUnit, Time};
@@ -110,7 +111,13 @@ impl ReportView {
     /// # Errors
     /// As [`ReportView::of`].
     pub(crate) fn of_case(export: &Export) -> Result<Self, serde_json::Error> {
-        Ok(Self { single: true, ..Self::of(export)? })
+        let mut view = Self { single: true, ..Self::of(export)? };
+        // Of the plan's other cases, nothing is known here.
+        let case = export.cases.first().map(|case| (case.workload.as_str(), case.footprint.as_str()));
+        view.figures.retain_mut(|group| {
+            group.keep(case.filter(|(workload, _)| *workload == group.workload).map(|(_, footprint)| footprint))
+        });
+        Ok(view)
     }
 
     /// [`ReportView::of`] with its longest tables in their place.
@@ -143,8 +150,8 @@ impl ReportView {
             closed_loop: export.cases.is_empty() || export.cases.iter().any(|case| open_loop(case).is_none()),
             open_loop: export.cases.iter().any(|case| open_loop(case).is_some()),
             engine: EngineView::of(export),
-            plan_yaml: export.run.plan_yaml.clone(),
-            environment: EnvironmentView::of(&export.run.environment),
+            plan_yaml: handed_on::plan_yaml(&export.run.plan_yaml),
+            environment: EnvironmentView::of(&handed_on::environment(&export.run.environment)),
             events: events(export),
             single: false,
         })

@@ -271,7 +271,10 @@ async fn a_live_page_does_not_grow_with_its_run() {
 async fn a_report_is_printed_within_its_paper_and_without_buttons() {
     let mut export = samples::incomplete();
     (export.run.id, export.run.rehearsal) = (ID.to_owned(), true);
-    let runs = Runs::new(vec![export], None);
+    let mut calm = samples::demo();
+    calm.run.id = uuid::Uuid::now_v7().to_string();
+    let compared = format!("/compare?case={}:6&case={ID}:6&case={ID}:7", calm.run.id);
+    let runs = Runs::new(vec![export, calm], None);
     runs.set_note(ID.parse().unwrap(), "Node 3 had a failed disk.\nIt was replaced at noon.").await.unwrap();
     let served = Served::start(runs, None).await;
     let Some(browser) = Browser::start(&format!("http://{}", served.address)).await else { return served.stop().await };
@@ -285,6 +288,62 @@ async fn a_report_is_printed_within_its_paper_and_without_buttons() {
     browser.find("html[data-charts]").await;
     browser.shows("pve2").await;
     browser.shoot("case").await;
+    browser.goto(&compared).await;
+    browser.find("html[data-charts]").await;
+    browser.shows("37 (37 EIO)").await;
+    browser.shoot("compare-disturbed").await;
+    browser.shoot_print("compare-print").await;
+    browser.end().await;
+    served.stop().await;
+}
+
+/// 5 h 45 m east of UTC, where no server of ours is: a time that is shown in UTC or in the server's zone has another hour and another minute.
+#[tokio::test(flavor = "multi_thread")]
+async fn times_are_those_of_the_browser_s_zone() {
+    const ZONE: &str = "Asia/Kathmandu";
+    let (utc, here) = ("2026-11-30 08:15:00", "2026-11-30 14:00:00");
+    let started = samples::running().run.started;
+    assert_eq!(started.strftime("%Y-%m-%d %H:%M:%S").to_string(), utc);
+    assert_eq!(started.in_tz(ZONE).unwrap().strftime("%Y-%m-%d %H:%M:%S").to_string(), here);
+    let hub = Arc::new(web::Hub::default());
+    workshop::begin(&hub);
+    let message = "the run began".to_owned();
+    hub.beat(web::Beat { events: vec![Event { at: started, level: "info".into(), message }], ..web::Beat::default() });
+    let served = Served::with_hub(Runs::new(vec![samples::running()], None), None, Arc::clone(&hub)).await;
+    let base = format!("http://{}", served.address);
+    let Some(browser) = Browser::start_in(&base, Some(ZONE)).await else { return served.stop().await };
+    browser.goto(&served.app.enter_link().unwrap()).await;
+    let times = "return [Intl.DateTimeFormat().resolvedOptions().timeZone, \
+        ...[...document.querySelectorAll('main time')].map(time => time.textContent)];";
+    for page in ["/".to_owned(), "/compare".to_owned(), format!("/runs/{ID}")] {
+        browser.goto(&page).await;
+        browser.shows("14:00:00").await;
+        let shown: Vec<String> =
+            serde_json::from_value(browser.driver.execute(times, Vec::new()).await.unwrap().json().clone()).unwrap();
+        assert!(["Asia/Kathmandu", "Asia/Katmandu"].contains(&shown[0].as_str()), "{page}: {shown:?}");
+        assert!(shown[1..].iter().any(|time| time.contains("14:00:00")), "{page}: {shown:?}");
+        assert!(shown[1..].iter().all(|time| !time.contains("UTC") && !time.contains("08:15:00")), "{page}: {shown:?}");
+    }
+    // What comes by the feed is made by the script alone.
+    browser.goto(&format!("/runs/{ID}/live")).await;
+    browser.shows("14:00:00").await;
+    let message = "one hour later".to_owned();
+    let at = started + jiff::SignedDuration::from_hours(1);
+    hub.beat(web::Beat { events: vec![Event { at, level: "info".into(), message }], ..web::Beat::default() });
+    browser.shows("one hour later").await;
+    browser.shows("15:00:00").await;
+    let text = browser.text().await;
+    assert!(["08:15:00", "09:15:00"].iter().all(|utc| !text.contains(utc)), "{text}");
+    browser.end().await;
+
+    // A report as one file, by itself.
+    let Some(browser) = Browser::start_in("file://", Some(ZONE)).await else { return served.stop().await };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("report.html");
+    std::fs::write(&file, web::report_html(&samples::running()).unwrap()).unwrap();
+    browser.goto(&file.display().to_string()).await;
+    browser.shows(here).await;
+    assert!(!browser.text().await.contains(utc), "a time is left in UTC");
     browser.end().await;
     served.stop().await;
 }

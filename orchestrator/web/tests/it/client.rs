@@ -72,6 +72,11 @@ impl Interface {
         Self { _directory: directory, store, router: web::router(app.clone()), app }
     }
 
+    /// Of an app over a store.
+    pub(crate) fn of(directory: tempfile::TempDir, store: Store, app: App) -> Self {
+        Self { _directory: directory, store, router: web::router(app.clone()), app }
+    }
+
     /// Without a user.
     pub(crate) async fn empty(runs: Arc<dyn RunSource>) -> Self {
         let (directory, store) = new_store().await;

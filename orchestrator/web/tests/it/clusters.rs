@@ -10,8 +10,8 @@ use plan::TestPlan;
 use serde_json::json;
 use uuid::Uuid;
 use web::{
-    Attempt, Clusters, Connection, Existing, Fault, FaultKind, Finding, Findings, Hub, Inventory, Look, Network,
-    NewConnection, Node, Seen, StartError, Storage, Trust, Wanted, Workshop,
+    Attempt, Broken, Clusters, Connection, Existing, Fault, FaultKind, Finding, Findings, Hub, Inventory, Look,
+    Network, NewConnection, Node, Seen, StartError, Storage, Trust, Wanted, Workshop,
 };
 
 use crate::client::{Answered, Interface};
@@ -26,6 +26,8 @@ const SHA256: &str = "AB:CD";
 struct Memory {
     hub: Arc<Hub>,
     saved: Mutex<Vec<Connection>>,
+    /// Those that cannot be read.
+    broken: Mutex<Vec<Broken>>,
     /// What was sent to clusters: secrets, and fingerprints that were fetched before.
     sent: Mutex<Vec<String>>,
     /// How looks are wanted.
@@ -66,6 +68,9 @@ fn seen() -> Seen {
 
 impl Memory {
     fn find(&self, name: &str) -> Result<Connection, Fault> {
+        if let Some(broken) = self.broken.lock().unwrap().iter().find(|broken| broken.name == name) {
+            return Err(broken.fault.clone());
+        }
         self.saved.lock().unwrap().iter().find(|one| one.name == name).cloned().ok_or_else(absent)
     }
 
@@ -94,8 +99,10 @@ impl Memory {
 }
 
 impl Clusters for Memory {
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Connection>, Fault>> {
-        Box::pin(async { Ok(self.saved.lock().unwrap().clone()) })
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Result<Connection, Broken>>, Fault>> {
+        let broken = self.broken.lock().unwrap().clone();
+        let saved = self.saved.lock().unwrap().clone();
+        Box::pin(async { Ok(saved.into_iter().map(Ok).chain(broken.into_iter().map(Err)).collect()) })
     }
 
     fn connection<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Connection, Fault>> {
@@ -119,6 +126,12 @@ impl Clusters for Memory {
 
     fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Fault>> {
         Box::pin(async move {
+            let mut broken = self.broken.lock().unwrap();
+            if broken.iter().any(|one| one.name == name) {
+                broken.retain(|one| one.name != name);
+                return Ok(());
+            }
+            drop(broken);
             self.find(name)?;
             if name == "busy" {
                 let what = format!("The run {EVIL} uses it.");
@@ -402,4 +415,47 @@ async fn the_form_of_a_new_test_offers_what_the_cluster_has_and_asks_it_no_more_
     let none = change(&chosen, "target.connection", "unknown").await;
     let shown = admin.post("/new/check", &[("yaml", &none)]).await;
     assert!(shown.body.contains("not saved here"), "{}", shown.body);
+}
+
+#[tokio::test]
+async fn a_connection_that_cannot_be_read_is_shown_and_hides_no_other() {
+    let memory = Arc::new(Memory::default());
+    let interface = Interface::with_workshop(Vec::new(), memory.clone()).await;
+    let (admin, viewer) = (interface.log_in("admin").await, interface.log_in("viewer").await);
+    assert_eq!(
+        admin.post("/clusters/new", &second(&[("secret", SECRET), ("confirmed", "yes")])).await.status,
+        StatusCode::SEE_OTHER
+    );
+    let fault = Fault {
+        kind: FaultKind::Internal,
+        what: format!("old.json cannot be read: {EVIL}."),
+        remedy: "Remove it and add it again.".into(),
+    };
+    *memory.broken.lock().unwrap() =
+        ["old", "no name"].map(|name| Broken { name: name.into(), fault: fault.clone() }).into();
+    for client in [&admin, &viewer] {
+        let list = client.get("/clusters").await;
+        is_tame(&list);
+        assert_eq!(list.status, StatusCode::OK);
+        for part in ["/clusters/saved/lab", "cannot be read", SHOWN, "What to do: Remove it and add it again."] {
+            assert!(list.body.contains(part), "{part}: {}", list.body);
+        }
+    }
+    let removal = |body: &str| body.matches("/remove\"").count();
+    assert_eq!(removal(&admin.get("/clusters").await.body), 2, "what is no name of ours has no page");
+    let listed = viewer.get("/api/v1/clusters").await.json();
+    assert_eq!((&listed["clusters"][0]["name"], &listed["broken"][0]["name"]), (&json!("lab"), &json!("old")));
+    assert_eq!(listed["broken"][0]["remedy"], "Remove it and add it again.");
+
+    let plan = ::plan::example("proxmox").unwrap().replace("connection: lab", "connection: old");
+    let page = admin.post("/new/check", &[("yaml", &plan)]).await;
+    is_tame(&page);
+    assert!(page.status == StatusCode::OK && page.body.contains("old (cannot be read)"), "{}", page.body);
+    assert!(page.body.contains("What to do: Remove it and add it again."), "{}", page.body);
+    assert_eq!(admin.get("/new").await.status, StatusCode::OK);
+
+    let asked = admin.get("/clusters/saved/old/remove").await;
+    assert!(asked.status == StatusCode::OK && asked.body.contains("Forget the connection old?"), "{}", asked.body);
+    assert_eq!(admin.post("/clusters/saved/old/remove", &[]).await.location(), "/clusters");
+    assert!(!admin.get("/clusters").await.body.contains("/clusters/saved/old"));
 }

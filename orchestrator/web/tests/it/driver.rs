@@ -54,12 +54,19 @@ impl Drop for Chromedriver {
 impl Browser {
     /// None, and a line that says so, where it is not installed.
     pub(crate) async fn start(base: &str) -> Option<Self> {
+        Self::start_in(base, None).await
+    }
+
+    /// In a time zone that is not this machine's.
+    pub(crate) async fn start_in(base: &str, zone: Option<&str>) -> Option<Self> {
         let (Some(driver), Some(chromium)) = (find("chromedriver"), find("chromium")) else {
             println!("skipped: chromedriver and chromium are not both installed");
             return None;
         };
         let mut command = Command::new(driver);
         let command = command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped());
+        // The browser has it from its driver.
+        command.envs(zone.map(|zone| ("TZ", zone)));
         let mut chromedriver = Chromedriver { child: command.spawn().unwrap(), output: None };
         let output = BufReader::new(chromedriver.child.stdout.take().unwrap());
         let port = chromedriver.output.insert(output.lines()).map_while(Result::ok).find_map(|line| {

@@ -214,7 +214,7 @@ async fn a_broken_source_is_explained() {
     let viewer = interface.log_in("viewer").await;
     let page = viewer.get("/").await;
     assert_eq!(page.status, StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(page.body.contains("the database &#60;disk&#62; is gone") && page.body.contains("Nothing was changed"));
+    assert!(page.body.contains("the database &#60;disk&#62; is gone") && page.body.contains("free space"));
     let answer = viewer.get("/api/v1/runs").await;
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(answer.json()["error"]["what"], "the database <disk> is gone");

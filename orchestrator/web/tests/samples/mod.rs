@@ -132,6 +132,7 @@ fn lose_a_worker(case: &mut Case) {
     case.workers.measured = 3;
     case.window_seconds = 171.0;
     case.seconds.retain(|second| second.t < 171 && !(80..86).contains(&second.t));
+    case.missing_seconds = Some(75);
     case.precondition_seconds.retain(|second| second.t != 30 && second.t != 32);
     case.per_worker[2].window_seconds = 171.0;
     for disk in case.per_disk.iter_mut().filter(|disk| disk.worker == "worker-3") {
@@ -152,6 +153,7 @@ pub(crate) fn cancelled() -> Export {
     last.reason = Some("cancelled while preconditioning".to_owned());
     last.ops = Ops::default();
     last.seconds.clear();
+    last.missing_seconds = None;
     last.per_disk.clear();
     last.per_worker.clear();
     last.window_seconds = 0.0;
@@ -185,6 +187,7 @@ pub(crate) fn running() -> Export {
     last.state = "running".to_owned();
     last.finished = None;
     last.seconds.truncate(2);
+    last.missing_seconds = None;
     export
 }
 
@@ -518,6 +521,7 @@ fn case(shape: &Shape, workload: &Workload, slower: f64, random: &mut Random) ->
             oldest_us: Some(random.around(2_400.0, 0.4)),
         },
         seconds: seconds(shape.sample, iops, workload, outstanding, 1.0, random),
+        missing_seconds: Some(0),
         precondition_seconds: seconds(shape.precondition, iops, workload, outstanding, 0.8, random),
         steady_state: Some(steady(shape.precondition, iops)),
         ops,
