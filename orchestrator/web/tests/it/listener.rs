@@ -62,6 +62,8 @@ impl Served {
 }
 
 fn client() -> reqwest::ClientBuilder {
+    // The first to install a provider has it installed; any is ring's. A client without one cannot be made, whatever it asks for.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(BOUND)
 }
 
@@ -133,8 +135,6 @@ async fn over_tls_the_cookie_is_secure_and_plain_http_is_not_answered() {
     let served = Served::start(Runs::new(vec![samples::demo()], None), Some(acceptor)).await;
     add_user(&served.store, "viewer", Role::Viewer).await;
 
-    // The first to install a provider has it installed; any is ring's.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let root = reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).unwrap();
     let https = client().tls_certs_only([root]).build().unwrap();
     let base = format!("https://{}", served.address);
@@ -158,7 +158,6 @@ async fn over_tls_the_cookie_is_secure_and_plain_http_is_not_answered() {
 async fn a_renewed_certificate_is_shown_to_whoever_connects_next() {
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = (directory.path().join("c.pem"), directory.path().join("c.key"));
-    let _ = rustls::crypto::ring::default_provider().install_default();
     // Writes another pair; gives a client that trusts this one alone.
     let renew = || {
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
