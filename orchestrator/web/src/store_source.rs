@@ -161,7 +161,7 @@ mod tests {
         let (hub, id) = (Arc::<Hub>::default(), Uuid::now_v7());
         let plan = plan::parse("demo", plan::DEMO_PLAN, &plan::Profiles::shipped()).unwrap();
         hub.begin(id, Timestamp::now(), &plan, &plan::schedule(&plan, plan::FillRate::assumed()));
-        let source = StoreSource::new(store, Arc::clone(&hub), dir.path().to_owned());
+        let source = StoreSource::new(store, Arc::clone(&hub));
         let now = async |case| {
             let step = "1GiB: 4k-random-read, sample".to_owned();
             let progress = LiveProgress { case, cases: 10, step, ..LiveProgress::default() };

@@ -225,6 +225,7 @@ mod tests {
             state: "done".to_owned(),
             complete: true,
             reason: None,
+            ended_early: None,
             started: Timestamp::UNIX_EPOCH,
             finished: None,
             rehearsal: false,
