@@ -364,6 +364,7 @@ fn live_progress(progress: &Progress) -> LiveProgress {
         iops: progress.iops,
         mib_per_s: progress.mib_per_s,
         seconds_left: progress.seconds_left,
+        measured_from: progress.measured_from,
     }
 }
 

@@ -105,13 +105,13 @@ impl Manager {
 
     /// Starts nothing any more, asks the run under way to end, and answers once it has, with its workers and disks removed.
     pub(crate) async fn close(&self) {
-        let brake = {
+        let asked = {
             let mut slot = self.inner.slot();
             slot.closing = true;
-            slot.active.as_ref().map(|active| active.brake.clone())
+            slot.active.as_ref().map(|active| (active.progress.borrow().run_id.clone(), active.brake.clone()))
         };
-        if let Some(brake) = brake {
-            self.pull(&brake, How::Cancel, SERVER);
+        if let Some((run, brake)) = asked {
+            self.pull(&run, &brake, How::Cancel, SERVER);
         }
         // The sender is in `self`.
         let _ = self.inner.busy.subscribe().wait_for(|busy| !busy).await;
@@ -170,10 +170,10 @@ impl Manager {
         Err(StartError::Refused(failure.await.unwrap_or_else(|_| "the run ended before it was recorded".to_owned())))
     }
 
-    fn pull(&self, brake: &Brake, how: How, by: &str) {
+    fn pull(&self, run: &str, brake: &Brake, how: How, by: &str) {
         brake.ask(how, by);
-        if let Some(end) = brake.asked() {
-            self.inner.hub.ending(end);
+        if let (Ok(id), Some(end)) = (run.parse(), brake.asked()) {
+            self.inner.hub.ending(id, end);
         }
     }
 
@@ -184,7 +184,9 @@ impl Manager {
         let is_it = matches!(&recorded, Ok(Ok(progress)) if progress.run_id == id.to_string());
         drop(recorded);
         if is_it {
-            self.pull(&brake, how, by);
+            // What a viewer is told of the end belongs to this run.
+            shown(&self.inner.hub, id).await;
+            self.pull(&id.to_string(), &brake, how, by);
         }
         is_it
     }

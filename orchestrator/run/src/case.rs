@@ -276,6 +276,7 @@ impl Observer for CaseObserver<'_, '_> {
     fn started<'b>(&'b mut self, start: &'b StartPlan) -> BoxFuture<'b, Result<(), Halt>> {
         self.start_ns = Some(start.start_ns);
         let window = self.window(start);
+        self.session.tracker.measured_from(window.t0);
         Box::pin(async move {
             self.session.store.set_case_window(self.id, &window).await?;
             if self.session.plan.precondition_seconds == 0 {

@@ -1,5 +1,6 @@
 //! What a run is doing, for whoever shows it.
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 /// A run's progress; a new value about once a second.
@@ -31,6 +32,9 @@ pub struct Progress {
     pub fill_bytes: Option<u64>,
     /// Estimated seconds to the end of the run.
     pub seconds_left: Option<f64>,
+    /// Begin of the window of the case under way (T0), as soon as its start is fixed; none outside a case.
+    #[serde(skip)]
+    pub measured_from: Option<Timestamp>,
     /// What a person should be told once, oldest first: how long each deployment's machines took to enrol. At most one a deployment.
     #[serde(skip)]
     pub notes: Vec<String>,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use plan::{FillRate, Schedule, StepKind};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -47,6 +48,7 @@ impl Tracker {
         let fill_bytes = self.fill_bytes();
         self.sender.send_modify(|progress| {
             progress.step_index = index;
+            progress.measured_from = None;
             progress.fill_bytes = fill_bytes;
             progress.filled_bytes = fill_bytes.map(|_| 0);
         });
@@ -64,6 +66,11 @@ impl Tracker {
     /// The case of the step under way, from 1.
     pub(crate) fn case(&self, number: u32) {
         self.sender.send_modify(|progress| progress.case = number);
+    }
+
+    /// The case under way is measured from `t0` on.
+    pub(crate) fn measured_from(&self, t0: Timestamp) {
+        self.sender.send_modify(|progress| progress.measured_from = Some(t0));
     }
 
     /// A fill has written this many bytes of all disks.

@@ -50,8 +50,11 @@ impl Store {
             let source = Box::new(fault.named(self.file(), "deleting a run"));
             StoreError::HalfDeleted { removed, gone, source }
         };
-        if let Err(fault) = self.mark_deleted(run).await {
-            return Err(half(removed, false, fault));
+        match self.mark_deleted(run).await {
+            Ok(()) => {}
+            // Somebody else deleted it meanwhile.
+            Err(fault @ Fault::Refused(Refusal::Absent { .. })) => return self.named("deleting a run", Err(fault)),
+            Err(fault) => return Err(half(removed, false, fault)),
         }
         self.purge(run).await.map_err(|fault| half(removed, true, fault))
     }

@@ -8,7 +8,7 @@ use serde::ser::{Error as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 
 use crate::Error;
-use crate::report::{Plan, io_errors, missing, missing_share, unrest};
+use crate::report::{Plan, handed_on, io_errors, missing, missing_share, storage_in_window};
 use crate::source::{Cases, Measured};
 
 /// The CSV export's columns, in order, with what each holds. Numbers have a point and no separators; a figure that does not exist is empty.
@@ -177,7 +177,8 @@ fn row(export: &Export, index: usize, case: &Case, name: &str, op: Option<&Op>) 
     row.extend(circumstances(case));
     row.push(name.to_owned());
     row.extend(figures(op));
-    let warnings: Vec<&str> = export.run.warnings.iter().chain(&case.warnings).map(String::as_str).collect();
+    let warnings: Vec<String> =
+        handed_on::warnings(&export.run).into_iter().chain(case.warnings.iter().cloned()).collect();
     row.push(plain_text(&warnings.join(" | ")));
     row.extend(options(case.options.as_ref()));
     row.extend(open_loop(case, name));
@@ -191,12 +192,11 @@ fn row(export: &Export, index: usize, case: &Case, name: &str, op: Option<&Op>) 
 fn disturbances(export: &Export, case: &Case) -> [String; 4] {
     let plan = Plan::of(&export.run.plan);
     let kinds: Vec<String> = io_errors(case).iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-    let storage = case.hosts.iter().any(|sample| sample.storage.is_some());
     [
         or_empty(missing(case, &plan)),
         or_empty(missing_share(case, &plan)),
         plain_text(&kinds.join(", ")),
-        plain_text(&unrest(case).unwrap_or_else(|| if storage { "at rest" } else { "" }.to_owned())),
+        plain_text(&storage_in_window(case).unwrap_or_default()),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use analysis::case::Ending;
 use serde_json::json;
-use store::{Effect, Intent, Outcome, RunEnd, RunFilter, RunGroup, RunState, StoreError};
+use store::{Effect, Intent, Outcome, Refusal, RunEnd, RunFilter, RunGroup, RunState, StoreError};
 use worker_protocol::Phase;
 
 use crate::files::sqlite3;
@@ -172,4 +172,20 @@ async fn runs_are_found_by_state_name_note_and_age() {
     for group in RunGroup::ALL {
         assert_eq!(RunGroup::from_word(group.as_str()), Some(group));
     }
+}
+
+/// Two administrators, or a double click: the run is gone for each, and nobody is told that it is still there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_several_delete_at_once_is_gone_for_each_of_them() {
+    let bench = Bench::new().await;
+    ended(&bench).await;
+    let (store, run) = (&bench.store, bench.run);
+    let ends = futures_util::future::join_all((0..8).map(|_| store.delete_run(run, false))).await;
+    assert!(ends.iter().any(Result::is_ok));
+    for error in ends.into_iter().filter_map(Result::err) {
+        let absent =
+            matches!(&error, store::StoreError::Refused { reason, .. } if matches!(**reason, Refusal::Absent { .. }));
+        assert!(absent, "{error}");
+    }
+    assert!(store.run_summary(run).await.is_err());
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use analysis::export::How;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use plan::TestPlan;
@@ -112,7 +113,7 @@ impl Workshop for Keeper {
         Box::pin(async { Err(StartError::Closed("nothing is started")) })
     }
 
-    fn stop(&self, _: Uuid) -> BoxFuture<'_, bool> {
+    fn end<'a>(&'a self, _: Uuid, _: How, _: &'a str) -> BoxFuture<'a, bool> {
         Box::pin(async { false })
     }
 

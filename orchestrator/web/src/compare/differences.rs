@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::format;
 use crate::report::{
-    Plan, flatten, handed_on, io_errors, missing, missing_share, profile, sample_span, unrest, verdict,
+    Plan, flatten, handed_on, io_errors, missing, missing_share, profile, sample_span, storage_in_window, unrest,
+    verdict,
 };
 
 /// Places that differ between any two runs and explain no figure, with why. A place is a path without the numbers of its lists.
@@ -111,7 +112,7 @@ fn of_run(export: &Export) -> Column {
     rows.insert("run.state".to_owned(), [state].into());
     rows.insert("run.reason".to_owned(), run.reason.iter().cloned().collect());
     rows.insert("run.rehearsal".to_owned(), [if run.rehearsal { "yes" } else { "no" }.to_owned()].into());
-    rows.insert("run.warnings".to_owned(), run.warnings.iter().cloned().collect());
+    rows.insert("run.warnings".to_owned(), handed_on::warnings(run).into_iter().collect());
     rows
 }
 
@@ -148,7 +149,6 @@ fn of_case(case: &Case, plan: &Plan) -> Column {
     let unknown = || "not known".to_owned();
     let steady = case.steady_state.as_ref().map_or("–", |steady| &*steady.verdict);
     let generator = case.generator.as_ref().map(|generator| generator.may_limit);
-    let storage = case.hosts.iter().any(|sample| sample.storage.is_some());
     let rows = [
         ("bytes measured", exactly(case.effective_bytes)),
         ("footprint", format!("{} ({})", case.footprint, exactly(case.footprint_bytes))),
@@ -158,7 +158,7 @@ fn of_case(case: &Case, plan: &Plan) -> Column {
         ("workers measured", format!("{} of {}", case.workers.measured, case.workers.expected)),
         ("data disks measured", case.per_disk.len().to_string()),
         ("window", format!("{} s", format::seconds(case.window_seconds).text())),
-        ("seconds that lack a worker", missing_seconds(case, plan).unwrap_or_else(unknown)),
+        ("seconds not in the series", missing_seconds(case, plan).unwrap_or_else(unknown)),
         ("state", case.state.clone()),
         ("reason", case.reason.clone().unwrap_or_else(|| "–".to_owned())),
         ("steady state", steady.to_owned()),
@@ -173,8 +173,7 @@ fn of_case(case: &Case, plan: &Plan) -> Column {
             "storage cluster",
             match unrest(case) {
                 Some(unrest) => format!("not at rest in the window: {unrest}"),
-                None if storage => "at rest".to_owned(),
-                None => unknown(),
+                None => storage_in_window(case).unwrap_or_else(unknown),
             },
         ),
         ("warnings", if case.warnings.is_empty() { "none".to_owned() } else { case.warnings.join(" ") }),

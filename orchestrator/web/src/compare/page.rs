@@ -17,7 +17,7 @@ use crate::format::Time;
 use crate::frame::Frame;
 use crate::pages::{download, render, run_id};
 use crate::problem::Problem;
-use crate::report::{Plan, badges, overlay, profile, texts, verdict};
+use crate::report::{Plan, badges, handed_on, overlay, profile, texts, verdict};
 
 /// Runs of a comparison: each is read whole, but for its seconds.
 const MAX_RUNS: usize = 6;
@@ -260,7 +260,7 @@ fn run_notes(name: &str, export: &Export) -> RunNotes {
     let (_, _, banner) = verdict(&run.state, run.complete);
     let rehearsal = run.rehearsal.then(|| "This is a rehearsal: no result.".to_owned());
     let reason = run.reason.as_ref().map(|reason| format!("Reason: {reason}"));
-    let notes = rehearsal.into_iter().chain(banner).chain(reason).chain(run.warnings.iter().cloned());
+    let notes = rehearsal.into_iter().chain(banner).chain(reason).chain(handed_on::warnings(run));
     RunNotes { name: name.to_owned(), notes: notes.collect() }
 }
 

@@ -56,6 +56,9 @@ pub struct LiveProgress {
     pub mib_per_s: Option<f64>,
     /// Estimated seconds to the end of the run.
     pub seconds_left: Option<f64>,
+    /// Begin of the window of the case under way (T0), as soon as its start is fixed; none outside a case.
+    #[serde(skip)]
+    pub measured_from: Option<Timestamp>,
 }
 
 /// One second of a case.
@@ -226,8 +229,11 @@ impl Hub {
         self.send(|run, message| run.take(beat, message));
     }
 
-    /// Somebody asked the run to end early.
-    pub fn ending(&self, end: EarlyEnd) {
+    /// Somebody asked run `id` to end early. Where another one is shown, its viewers are not told.
+    pub fn ending(&self, id: Uuid, end: EarlyEnd) {
+        if self.shows().is_none_or(|(shown, _)| shown != id) {
+            return;
+        }
         self.send(|run, message| {
             run.ending = Some(end);
             message.insert("ending".to_owned(), run.ending_json());
@@ -281,7 +287,23 @@ impl Hub {
     pub fn prospect(&self, id: Uuid, how: How) -> Option<Prospect> {
         let state = self.lock();
         let run = state.run.as_ref().filter(|run| run.id == id && run.end.is_none())?;
-        Some(prospect::prospect(how, &run.steps, &run.progress))
+        Some(prospect::prospect(how, &run.steps, &run.progress, Timestamp::now()))
+    }
+
+    /// Why asking run `id` to end so changes nothing any more; none where it does, or the hub does not show it.
+    #[must_use]
+    pub fn no_more(&self, id: Uuid, how: How) -> Option<String> {
+        let state = self.lock();
+        let run = state.run.as_ref().filter(|run| run.id == id && run.end.is_none())?;
+        match &run.ending {
+            Some(end) if end.how == How::Cancel && how == How::Stop => {
+                Some(format!("{} has cancelled the run: a stop changes nothing any more.", end.by))
+            }
+            _ if prospect::is_ending(&run.steps, &run.progress) => {
+                Some("The run is ending already: its workers end and data disks are removed.".to_owned())
+            }
+            _ => None,
+        }
     }
 
     /// The figures so far of the case of run `id` that goes on; none where the hub does not show it, or between cases.
@@ -313,7 +335,8 @@ impl Hub {
             guard: run.guard.iter().cloned().collect(),
             end: run.end.clone(),
             ending: run.ending.clone(),
-            prospects: [How::Stop, How::Cancel].map(|how| prospect::prospect(how, &run.steps, &run.progress).words),
+            prospects: [How::Stop, How::Cancel]
+                .map(|how| prospect::prospect(how, &run.steps, &run.progress, Timestamp::now()).words),
         })
     }
 
@@ -436,7 +459,7 @@ impl LiveRun {
 
     /// What a stop and a cancellation would do, in words.
     fn prospects_json(&self) -> Value {
-        let words = |how| prospect::prospect(how, &self.steps, &self.progress).words;
+        let words = |how| prospect::prospect(how, &self.steps, &self.progress, Timestamp::now()).words;
         json!({ "stop": words(How::Stop), "cancel": words(How::Cancel) })
     }
 

@@ -280,6 +280,9 @@ async fn end(app: &App, visitor: &Visitor, id: &str, how: How) -> Result<Respons
 /// Ends a run for a visitor. Answers what that does.
 pub(crate) async fn ended(app: &App, visitor: &Visitor, id: Uuid, how: How) -> Result<Prospect, Problem> {
     let workshop = app.workshop();
+    if let Some(why) = workshop.hub().no_more(id, how) {
+        return Err(Problem::conflict(why, "Wait for its end; its report says then what was measured."));
+    }
     let prospect = workshop.hub().prospect(id, how);
     let asked = workshop.end(id, how, visitor.name()).await;
     // A run that was only just recorded is shown a moment later.

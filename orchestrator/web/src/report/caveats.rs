@@ -172,8 +172,11 @@ fn measured(case: &Case) -> bool {
 
 fn missing_seconds(case: &Case, plan: &PlanView) -> Option<String> {
     let (missing, span) = (missing(case, plan)?, sample_span(case, plan));
-    (missing > 0)
-        .then(|| format!("{missing} of the {span} seconds of the sample lack a worker and are not in the series."))
+    let why = match case.state.as_str() {
+        "cancelled" | "failed" => "were not measured by all workers, since the case was cut,",
+        _ => "lack a worker",
+    };
+    (missing > 0).then(|| format!("{missing} of the {span} seconds of the sample {why} and are not in the series."))
 }
 
 /// How many of the sample's seconds are in no series; none where nothing was measured, or that is not known.

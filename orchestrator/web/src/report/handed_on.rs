@@ -1,6 +1,7 @@
 //! What is left out of what is handed on: a report goes to whoever the storage belongs to, and how a cluster was asked (whose token it
 //! was, where this machine keeps its secret, how the certificate was judged) says nothing of the figures.
 
+use analysis::export::Run;
 use plan::edit;
 use serde_json::Value;
 
@@ -54,6 +55,22 @@ pub(crate) fn plan_yaml(yaml: &str) -> String {
         };
     }
     text
+}
+
+/// What a run was warned of.
+pub(crate) fn warnings(run: &Run) -> Vec<String> {
+    run.warnings.iter().map(|warning| words(run, warning)).collect()
+}
+
+/// A sentence that was recorded with a run, without the id of the token that its cluster was asked with: what the check of a cluster found
+/// names it, and its user in the commands that would mend it.
+pub(crate) fn words(run: &Run, text: &str) -> String {
+    let Some(token) = run.environment.pointer("/place/settings/token/id").and_then(Value::as_str) else {
+        return text.to_owned();
+    };
+    let user = token.split('!').next().unwrap_or_default();
+    let text = text.replace(&format!("token {token}"), "the API token").replace(token, "TOKEN");
+    if user.is_empty() { text } else { text.replace(user, "USER") }
 }
 
 #[cfg(test)]

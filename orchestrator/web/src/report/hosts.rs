@@ -131,6 +131,12 @@ pub(crate) fn disturbance(case: &Case) -> Option<String> {
     Some(format!("the storage cluster was not at rest in the window: {}.", unrest(case)?))
 }
 
+/// How the storage cluster was in the window, in words; none where nothing was told of it in the window itself.
+pub(crate) fn storage_in_window(case: &Case) -> Option<String> {
+    let told = case.hosts.iter().any(|sample| sample.t >= 0.0 && sample.storage.is_some());
+    told.then(|| unrest(case).unwrap_or_else(|| "at rest".to_owned()))
+}
+
 /// What the storage cluster did in the window beside the load, in words; none where it was at rest, or nothing is known.
 pub(crate) fn unrest(case: &Case) -> Option<String> {
     let in_window = case.hosts.iter().filter(|sample| sample.t >= 0.0).filter_map(|sample| sample.storage.as_ref());

@@ -17,7 +17,7 @@ mod view;
 
 pub(crate) use caveats::{badges, missing, missing_share, sample_span, texts};
 pub(crate) use charts::{escape_island, overlay};
-pub(crate) use hosts::{is_at_rest, unrest};
+pub(crate) use hosts::{is_at_rest, storage_in_window, unrest};
 pub(crate) use incidents::io_errors;
 pub use page::report_html;
 pub(crate) use page::write_report;

@@ -140,7 +140,7 @@ impl ReportView {
         Ok(Self {
             head: head(&source),
             unit: source.unit.label(),
-            warnings: export.run.warnings.clone(),
+            warnings: handed_on::warnings(&export.run),
             glance: glance(&source),
             figures: figures(&source),
             notes: notes.numbered(),
@@ -244,7 +244,8 @@ fn head(source: &Source<'_>) -> Head {
         rehearsal: run.rehearsal,
         note: run.note.clone(),
         reason: run.reason.clone(),
-        ended_early: run.ended_early.as_ref().map(ended_early),
+        // Before its end it is not known whether anything is left out.
+        ended_early: run.ended_early.as_ref().filter(|_| run.finished.is_some()).map(ended_early),
         started: Time(run.started),
         finished: run.finished.map(Time),
         took: run.finished.map(|end| format::duration(end.duration_since(run.started).as_secs_f64())),
@@ -309,7 +310,7 @@ fn events(export: &Export) -> Vec<EventRow> {
     let row = |event: &analysis::export::Event| EventRow {
         at: Time(event.at),
         level: event.level.clone(),
-        message: event.message.clone(),
+        message: handed_on::words(&export.run, &event.message),
     };
     export.run.events.iter().map(row).collect()
 }

@@ -1,6 +1,6 @@
 //! Runs and cases side by side: what differs, what disturbed them, and the same as CSV.
 
-use analysis::export::Export;
+use analysis::export::{Export, StorageHealth};
 use uuid::Uuid;
 
 use crate::client::{Client, Interface};
@@ -34,7 +34,7 @@ async fn what_disturbed_a_figure_stands_beside_that_of_a_calm_run() {
         // The cases.
         "<th scope=\"row\">errors</th><td>0</td><td class=\"differs\">37 (37 EIO)</td>",
         "<th scope=\"row\">stalls</th><td>none</td><td class=\"differs\">2, the longest 2.2 s</td>",
-        "<th scope=\"row\">seconds that lack a worker</th><td>0 of 5 (0.0 %)</td><td class=\"differs\">0 of 240 (0.0 %)</td><td class=\"differs\">75 of 240 (31.2 %)</td>",
+        "<th scope=\"row\">seconds not in the series</th><td>0 of 5 (0.0 %)</td><td class=\"differs\">0 of 240 (0.0 %)</td><td class=\"differs\">75 of 240 (31.2 %)</td>",
         "<th scope=\"row\">storage cluster</th><td>not known</td><td class=\"differs\">not at rest in the window: HEALTH_WARN (PG_DEGRADED)",
         "The storage cluster was not at rest in the window: HEALTH_WARN",
         "<th scope=\"row\">load generator</th><td>no finding</td><td class=\"differs\">may limit</td>",
@@ -49,6 +49,64 @@ async fn what_disturbed_a_figure_stands_beside_that_of_a_calm_run() {
     }
     let same = body(&viewer, &format!("?case={other}:6&case={other}:6")).await;
     assert!(same.contains("The storage cluster was not at rest"), "what is alike is said, too");
+}
+
+/// A case shorter than the time between two looks at the storage, say.
+#[tokio::test]
+async fn a_storage_of_which_nothing_is_known_in_the_window_is_not_called_at_rest() {
+    let (mut calm, mut unseen) = (samples::incomplete(), samples::incomplete());
+    unseen.run.id = Uuid::now_v7().to_string();
+    for (run, from) in [(&mut calm, 0.0), (&mut unseen, -60.0)] {
+        for case in &mut run.cases {
+            for (place, sample) in (0_u32..).zip(&mut case.hosts) {
+                sample.t = from + f64::from(place) / 100.0;
+                if let Some(health) = &mut sample.storage {
+                    *health = StorageHealth { status: "HEALTH_OK".to_owned(), ..StorageHealth::default() };
+                }
+            }
+        }
+    }
+    let (first, second) = (calm.run.id.clone(), unseen.run.id.clone());
+    let interface = Interface::new(vec![calm, unseen]).await;
+    let viewer = interface.log_in("viewer").await;
+    let query = format!("?case={first}:6&case={second}:6");
+    let page = body(&viewer, &query).await;
+    let row = "<th scope=\"row\">storage cluster</th><td>at rest</td><td class=\"differs\">not known</td>";
+    assert!(page.contains(row), "{page}");
+    let table = viewer.get(&format!("/compare.csv{query}")).await.body;
+    let column = table.lines().next().unwrap().split(',').position(|name| name == "storage_disturbance").unwrap();
+    let said: Vec<&str> = table.lines().skip(1).map(|row| row.split(',').nth(column).unwrap()).collect();
+    assert!(said.contains(&"at rest") && said.contains(&""), "{said:?}");
+}
+
+/// What the check of a cluster found is recorded with the run, and names the token.
+#[tokio::test]
+async fn whose_token_asked_the_cluster_is_in_nothing_that_is_handed_on() {
+    let mut run = samples::demo();
+    run.run.environment["place"] =
+        serde_json::json!({"provider": "proxmox", "settings": {"token": {"id": "fc@pve!poc"}}});
+    let found =
+        "token fc@pve!poc lacks Datastore.Allocate (pveum acl modify / --tokens 'fc@pve!poc'; --users 'fc@pve')";
+    run.run.warnings.push(found.to_owned());
+    run.run.events.push(analysis::export::Event {
+        at: run.run.started,
+        level: "info".to_owned(),
+        message: found.to_owned(),
+    });
+    let interface = Interface::new(vec![run]).await;
+    let viewer = interface.log_in("viewer").await;
+    let pages = [
+        format!("/runs/{ID}"),
+        format!("/runs/{ID}/export.html"),
+        format!("/runs/{ID}/export.csv"),
+        format!("/compare?case={ID}:6"),
+        format!("/compare.csv?case={ID}:6"),
+    ];
+    for page in pages {
+        let body = viewer.get(&page).await.body;
+        assert!(body.contains("the API token lacks Datastore.Allocate"), "{page}");
+        assert!(!body.contains("fc@pve"), "{page}");
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
+use analysis::export::How;
 use axum::http::{Method, StatusCode};
 use futures_util::future::BoxFuture;
 use plan::{Profiles, TestPlan};
@@ -179,7 +180,7 @@ impl Workshop for Half {
         Box::pin(async { Err(StartError::Closed("it only tears down")) })
     }
 
-    fn stop(&self, _: Uuid) -> BoxFuture<'_, bool> {
+    fn end<'a>(&'a self, _: Uuid, _: How, _: &'a str) -> BoxFuture<'a, bool> {
         Box::pin(async { false })
     }
 

@@ -127,6 +127,7 @@ pub(crate) fn beat(at: u32) -> Beat {
         state: "sampling".into(),
         step: "1GiB: <i>x</i>".into(),
         step_index: 3,
+        measured_from: Some(Timestamp::UNIX_EPOCH),
         ..LiveProgress::default()
     };
     Beat { seconds: vec![second], progress: Some(progress), ..Beat::default() }
@@ -387,7 +388,7 @@ async fn a_run_is_followed_left_and_taken_up_again() {
     let run = ID.parse::<Uuid>().unwrap();
     let ending = |how| EarlyEnd { how, by: "<b>admin</b>".into(), at: Timestamp::now(), not_run: Vec::new() };
     assert_eq!(admin.post(&format!("/runs/{ID}/stop"), &[]).await.location(), live);
-    notes.hub.ending(ending(How::Stop));
+    notes.hub.ending(run, ending(How::Stop));
     let stopping = admin.get(&live).await.body;
     assert!(stopping.contains("is measured to its end, about") && stopping.contains("9 later cases are not run"));
     assert!(stopping.contains("&#60;b&#62;admin&#60;/b&#62; stops it") && !stopping.contains("<b>admin"));
@@ -396,7 +397,11 @@ async fn a_run_is_followed_left_and_taken_up_again() {
         "a second press"
     );
     assert_eq!(admin.post(&format!("/runs/{ID}/cancel"), &[]).await.location(), live);
-    notes.hub.ending(ending(How::Cancel));
+    notes.hub.ending(Uuid::now_v7(), ending(How::Cancel));
+    assert!(admin.get(&live).await.body.contains("stops it"), "another run's end is not this one's");
+    notes.hub.ending(run, ending(How::Cancel));
+    let late = admin.call(Method::POST, &format!("/api/v1/runs/{ID}/stop"), Value::Null).await;
+    assert!(late.status == StatusCode::CONFLICT && late.body.contains("has cancelled the run"), "{}", late.body);
     let cancelling = admin.get(&live).await.body;
     assert!(cancelling.contains("is cut now") && cancelling.contains("data-end=\"cancel\" hidden"), "{cancelling}");
     let asked: Vec<(Uuid, How)> = notes.ended.lock().unwrap().iter().map(|end| (end.0, end.1)).collect();
