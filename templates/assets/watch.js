@@ -8,6 +8,8 @@
   const LOG_LINES = 200;
   const SHAPES = 80;
   const LONGEST_WAIT_MS = 30000;
+  // A second is told up to 4 s after it began; 3 s more are silence.
+  const FRESH_S = 7;
   const put = (name, words) => {
     const element = page.querySelector(`[data-live="${name}"]`);
     if (element && element.textContent !== words) element.textContent = words;
@@ -48,7 +50,8 @@
     state.now = message.now;
     if (message.run) return whole({ ...message, id: lastId });
     if (message.progress) state.progress = message.progress;
-    if (message.stopping) state.stopping = true;
+    if (message.ending) state.ending = message.ending;
+    if (message.prospects) state.prospects = message.prospects;
     for (const [index, began, ended] of message.steps || []) Object.assign(state.run.steps[index], { began, ended });
     if (message.seconds) {
       state.recent.push(...message.seconds);
@@ -120,15 +123,18 @@
       const rate = progress.fill_bytes_per_s === null ? "" : ` at ${short(progress.fill_bytes_per_s / 1e9)} GB/s`;
       put("fill", `${size(progress.fill[0])} of ${size(progress.fill[1])}${rate}`);
     }
-    page.querySelector('[data-live="stopping"]').hidden = !state.stopping || Boolean(end);
+    put("ending", state.ending && !end ? state.ending.words : "");
+    for (const how of ["stop", "cancel"]) {
+      const box = page.querySelector(`[data-end="${how}"]`);
+      if (box) box.hidden = Boolean(end) || Boolean(state.ending && (how === "stop" || state.ending.how === "cancel"));
+      put(`${how}-words`, state.prospects[how]);
+    }
     if (end) {
       page.querySelector('[data-live="end"]').hidden = false;
       page.querySelector('[data-live="end"]').className = `banner ${end.state === "done" ? "good" : "bad"}`;
       page.querySelector('[data-live="state"]').className = `pill ${end.state === "done" ? "good" : "bad"}`;
       put("end-state", end.state);
       put("end-reason", end.reason || "");
-      const stop = page.querySelector("[data-stop]");
-      if (stop) stop.hidden = true;
     }
   }
 
@@ -154,7 +160,7 @@
 
   function drawNow() {
     const last = state.recent[state.recent.length - 1];
-    const fresh = last && elapsed() - last[0] < 15 && !state.end;
+    const fresh = last && elapsed() - last[0] <= FRESH_S && !state.end;
     for (const row of page.querySelectorAll("[data-op]")) {
       for (const cell of row.querySelectorAll("[data-figure]")) {
         const figure = cell.dataset.figure;
@@ -199,9 +205,20 @@
         x.push((bucket[0] + 0.5) * step);
         y.push(high);
       }
+      // A gap within the step breaks the line after it.
+      if (bucket.at(-1) > 0) {
+        x.push((bucket[0] + 0.5) * step);
+        y.push(null);
+      }
       before = bucket[0];
     }
     return { x, y };
+  }
+
+  // Steps in which seconds are missing, and how many: a break of one step may be narrower than a pixel.
+  function gaps(from) {
+    const { step, buckets } = state.history;
+    return buckets.filter((bucket) => bucket.at(-1) > 0 && (bucket[0] + 1) * step > from).map((bucket) => [(bucket[0] + 0.5) * step, bucket.at(-1)]);
   }
 
   const plot = page.querySelector("[data-plot]");
@@ -234,6 +251,13 @@
       add(`${op}_p50_us`, `${words}, p50`, look.op[op], "y3", { unit: "ms", scale: 0.001 });
     }
     add("fill_mib_per_s", "fill", look.soft, "y2", { unit: "MiB/s", legend: true });
+    const missing = gaps(from);
+    if (missing.length) {
+      traces.push({
+        type: "scatter", mode: "markers", x: missing.map((gap) => gap[0]), y: missing.map(() => 0), name: "gap", xaxis: "x", yaxis: "y", cliponaxis: false, showlegend: true,
+        marker: { symbol: "x-thin", size: 8, line: { width: 2, color: look.ink } }, text: missing.map((gap) => `${clock(Math.floor(gap[0]), to)}: ${number(gap[1])} s without all workers`), hovertemplate: "%{text}<extra>gap</extra>",
+      });
+    }
     const latencies = traces.filter((trace) => trace.yaxis === "y3").flatMap((trace) => trace.y);
     const top = (yaxis) => [0, 1.12 * Math.max(1, ...traces.filter((trace) => trace.yaxis === yaxis).flatMap((trace) => trace.y.filter((value) => value !== null)))];
     const look2 = layout(look, 520, {
@@ -247,7 +271,8 @@
     });
     const drawn = Plotly.react(plot, traces, look2, { displaylogo: false, responsive: false, displayModeBar: false, doubleClick: "reset" });
     const step = state.history.step;
-    put("caption", `Time since the run began. Preconditioning and fills are shaded.${recent || step === 1 ? "" : ` A step is ${step} seconds, drawn with its lowest and its highest second.`}`);
+    put("caption", `Time since the run began. Preconditioning and fills are shaded.${recent || step === 1 ? "" : ` A step is ${step} seconds, drawn with its lowest and its highest second.`}${missing.length ? " A × marks where seconds are missing: a worker's part did not come." : ""}`);
+    page.dataset.gaps = String(missing.length);
     return drawn;
   }
 
@@ -318,7 +343,7 @@
         const silent = cell[1] === 0;
         const ratio = silent ? 1 : worse(one);
         if (!silent && ratio >= 1.5) slow.push([ratio, `${row.worker}, ${heat.by_worker ? "all disks" : `disk ${column + 1}`}`, one]);
-        if (silent) slow.push([Infinity, `${row.worker}, disk ${column + 1}`, 0]);
+        if (silent) slow.push([Infinity, `${row.worker}, ${heat.by_worker ? "all disks" : `disk ${column + 1}`}`, 0]);
         const words = silent ? "none" : fixed(latency ? one / 1000 : one);
         if (box.textContent !== words) box.textContent = words;
         box.classList.toggle("silent", silent);
@@ -331,7 +356,9 @@
     const named = slow.slice(0, 3).map(([ratio, name, one]) => (ratio === Infinity ? `${name} (no I/O)` : `${name} (${latency ? `${short(one / 1000)} ms` : `${short(one)} IOPS`}, ${short(ratio)} × worse)`));
     const unit = latency ? `${short(median / 1000)} ms` : `${short(median)} IOPS`;
     const verdict = slow.length === 0 ? "No disk is more than 1.5 × worse than it." : `${number(slow.length)} beyond 1.5 ×: ${named.join("; ")}${slow.length > 3 ? "; …" : "."}`;
-    put("heat-note", all.length ? `The last ${heat.seconds} s of the case. Median ${unit}. ${verdict}` : `No I/O in the last ${heat.seconds} s.`);
+    const age = Math.floor(elapsed() - heat.newest);
+    const old = age > 2 * FRESH_S && !state.end ? `, as they were ${span(age)} ago: nothing newer has come` : "";
+    put("heat-note", all.length ? `The last ${heat.seconds} s of the case${old}. Median ${unit}. ${verdict}` : `No I/O in the last ${heat.seconds} s.`);
   }
 
   // Hosts and storage: rows are built anew, a few every ten seconds.

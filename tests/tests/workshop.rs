@@ -158,11 +158,14 @@ async fn become_viewer(admin: &Browser, viewer: &Browser) {
 async fn viewer_only_looks(viewer: &Browser, run: &str) {
     viewer.go(&format!("/runs/{run}/live")).await;
     until("the viewer sees seconds", || async { viewer.seconds().await > 2 }).await;
-    assert_eq!(viewer.count("[data-stop]").await, 0, "no stop button");
+    assert_eq!(viewer.count("[data-end]").await, 0, "no button that ends it");
     let csrf = viewer.attribute("input[name=csrf]", "value").await.unwrap();
-    for (path, more) in
-        [(format!("/runs/{run}/stop"), ""), ("/new".to_owned(), "&action=start"), ("/profiles/new".to_owned(), "")]
-    {
+    for (path, more) in [
+        (format!("/runs/{run}/stop"), ""),
+        (format!("/runs/{run}/cancel"), ""),
+        ("/new".to_owned(), "&action=start"),
+        ("/profiles/new".to_owned(), ""),
+    ] {
         let body = format!("csrf={csrf}&yaml=name%3A+x{more}");
         assert_eq!(viewer.post(&path, &body).await, 403, "{path}");
     }
@@ -174,8 +177,16 @@ async fn viewer_only_looks(viewer: &Browser, run: &str) {
 
 async fn stop(admin: &Browser, run: &str) {
     admin.go(&format!("/runs/{run}/live")).await;
-    admin.click("[data-stop] summary").await;
-    admin.click("[data-stop] button").await;
+    admin.click("[data-end=stop] summary").await;
+    until("what it does", || async { admin.text("[data-live=stop-words]").await.contains("is measured to its end") })
+        .await;
+    admin.shoot("live-stop").await;
+    admin.click("[data-end=stop] button").await;
+    until("the stop", || async { admin.text("[data-live=ending]").await.contains("stops it") }).await;
+    assert!(!admin.shown("[data-end=stop]").await, "once is enough");
+    admin.click("[data-end=cancel] summary").await;
+    until("what it does", || async { admin.text("[data-live=cancel-words]").await.contains("is cut now") }).await;
+    admin.click("[data-end=cancel] button").await;
     until("the end", || async { admin.shown("[data-live=end]").await }).await;
     assert_eq!(admin.text("[data-live=end-state]").await.to_lowercase(), "cancelled");
     assert!(admin.text("[data-log]").await.contains("cancelled"));

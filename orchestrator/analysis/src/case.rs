@@ -36,6 +36,8 @@ pub enum Ending {
     Ran,
     /// The run was cancelled.
     Cancelled,
+    /// The run was stopped before the window began.
+    Stopped,
     /// The orchestrator ended it, for this reason.
     Failed(String),
 }
@@ -135,7 +137,7 @@ pub enum CaseState {
     Incomplete,
     /// Nothing was measured.
     Failed,
-    /// The run was cancelled before the window ended.
+    /// The run was cancelled before the window ended, or stopped before it began.
     Cancelled,
 }
 

@@ -234,7 +234,7 @@ impl Evaluation {
     fn state(&self, measured_anything: bool) -> CaseState {
         match &self.input.ending {
             Ending::Running => CaseState::Running,
-            Ending::Cancelled => CaseState::Cancelled,
+            Ending::Cancelled | Ending::Stopped => CaseState::Cancelled,
             Ending::Ran if self.problems.is_empty() && self.over_window && self.lost_before() == 0 => {
                 CaseState::Complete
             }
@@ -247,6 +247,7 @@ impl Evaluation {
         let mut parts = Vec::new();
         match &self.input.ending {
             Ending::Cancelled => parts.push("the run was cancelled".to_owned()),
+            Ending::Stopped => parts.push("the run was stopped before the window of this case began".to_owned()),
             Ending::Failed(reason) => parts.push(reason.clone()),
             Ending::Running | Ending::Ran => {}
         }

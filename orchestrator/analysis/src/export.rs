@@ -26,12 +26,16 @@ pub struct Run {
     pub id: String,
     /// Name of the plan.
     pub name: String,
-    /// `planned`, `provisioning`, `enrolling`, `filling`, `preconditioning`, `sampling`, `tearing-down`, `done`, `failed` or `cancelled`.
+    /// `planned`, `provisioning`, `enrolling`, `filling`, `preconditioning`, `sampling`, `tearing-down`, `done`, `failed`,
+    /// `cancelled` or `stopped`.
     pub state: String,
     /// False where anything that the plan asked for is missing or incomplete.
     pub complete: bool,
     /// Why the run failed or is incomplete.
     pub reason: Option<String>,
+    /// Who asked it to end before its plan was through; null where nobody did, and where nothing came of it.
+    #[serde(default)]
+    pub ended_early: Option<EarlyEnd>,
     /// When it was started.
     pub started: Timestamp,
     /// When it ended; none while it goes on.
@@ -52,6 +56,49 @@ pub struct Run {
     pub warnings: Vec<String>,
     /// What happened, in order.
     pub events: Vec<Event>,
+}
+
+/// How a run is asked to end before its plan is through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum How {
+    /// Once the case that is being measured has its whole result; at once where none is.
+    Stop,
+    /// At once.
+    Cancel,
+}
+
+impl How {
+    /// The export's word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Cancel => "cancel",
+        }
+    }
+}
+
+/// Who asked a run to end before its plan was through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlyEnd {
+    /// How.
+    pub how: How,
+    /// Who.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+    /// Cases of the plan that were never begun, in the plan's order, once the run has ended.
+    pub not_run: Vec<PlannedCase>,
+}
+
+/// A case of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedCase {
+    /// The footprint as the plan spells it.
+    pub footprint: String,
+    /// Name of the workload.
+    pub workload: String,
 }
 
 /// Something that happened during a run.

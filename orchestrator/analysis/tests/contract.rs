@@ -83,6 +83,7 @@ fn export() -> Export {
         state: "done".into(),
         complete: true,
         reason: None,
+        ended_early: None,
         started: time,
         finished: None,
         rehearsal: false,

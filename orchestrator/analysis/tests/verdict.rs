@@ -197,6 +197,9 @@ fn cancelled_failed_and_running_cases_keep_what_was_measured() {
     assert_eq!(cancelled.state, CaseState::Cancelled);
     assert_reason(&cancelled, &["the run was cancelled", "cover the 2 whole s"]);
     assert_eq!(all_count(&cancelled), Some(count_in(|second| second < 2)));
+    let stopped = after(|input| early(input, Ending::Stopped));
+    assert_eq!(stopped.state, CaseState::Cancelled, "a stop cuts a case only before its window");
+    assert_reason(&stopped, &["the run was stopped before the window of this case began"]);
 
     let running = after(|input| early(input, Ending::Running));
     assert_eq!((running.state, &running.reason), (CaseState::Running, &None));

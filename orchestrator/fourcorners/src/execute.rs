@@ -8,7 +8,7 @@ use analysis::export::Export;
 use anyhow::Context;
 use plan::{Profiles, TestPlan};
 use run::fleet::Authority;
-use run::{CanaryReport, Place, Progress, Request};
+use run::{Brake, CanaryReport, Place, Progress, Request};
 use store::{DataDir, DataDirLock, RunId, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -21,6 +21,9 @@ use crate::closing::with_store;
 use crate::interrupt::Interrupts;
 use crate::place::Scene;
 use crate::{CANCELLED, NOT_COMPLETE, image, live, output, place, plan_file, progress, recover, serve, table};
+
+/// Who interrupts a run: whoever is at the terminal.
+const WHO: &str = "the user";
 
 const CANCELLING: &str =
     "\nCancelling: the workers stop, what was measured is kept, disks are removed. Once more to break off at once.";
@@ -64,15 +67,15 @@ pub(crate) async fn canary(data_dir: &Path, request: &Request, workers: &WorkerA
 async fn flown(store: &Store, site: &Site, request: &Request) -> anyhow::Result<CanaryReport> {
     let mut interrupts = Interrupts::listen()?;
     let (progress, watched) = watch::channel(Progress::default());
-    let cancel = CancellationToken::new();
+    let brake = Brake::default();
     let shown = tokio::spawn(progress::show(watched));
     let place = site.place();
-    let flown = run::canary(store, &place, request, progress, cancel.clone());
+    let flown = run::canary(store, &place, request, progress, brake.clone());
     tokio::pin!(flown);
     let report = tokio::select! {
         report = &mut flown => report,
         () = interrupts.next() => {
-            cancel.cancel();
+            brake.cancel(WHO);
             output::note(CANCELLING);
             flown.await
         }
@@ -219,15 +222,15 @@ async fn cancellable(
     (progress, watched): (watch::Sender<Progress>, watch::Receiver<Progress>),
     mut interrupts: Interrupts,
 ) -> anyhow::Result<(RunId, Interrupts)> {
-    let cancel = CancellationToken::new();
+    let brake = Brake::default();
     // A display that fails is no reason to lose a run.
     let shown = tokio::spawn(progress::show(watched));
-    let run = run::execute(store, place, request, progress, cancel.clone());
+    let run = run::execute(store, place, request, progress, brake.clone());
     tokio::pin!(run);
     let ended = tokio::select! {
         ended = &mut run => ended,
         () = interrupts.next() => {
-            cancel.cancel();
+            brake.cancel(WHO);
             output::note(CANCELLING);
             tokio::select! {
                 ended = &mut run => ended,

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use analysis::export::How;
 use futures_util::future::BoxFuture;
 use plan::proxmox::Cluster;
 use plan::{Target, TestPlan};
 use run::fleet::Authority;
-use run::{Progress, Request};
+use run::{Brake, Progress, Request};
 use store::{RunId, Store};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use web::{Answer, Clusters, Finding, Findings, Hub, StartError, Wanted, Workshop};
 
@@ -58,7 +58,7 @@ struct Active {
     connection: Option<String>,
     /// Says the run's id once it is recorded.
     progress: watch::Receiver<Progress>,
-    cancel: CancellationToken,
+    brake: Brake,
 }
 
 impl Active {
@@ -71,10 +71,13 @@ impl Active {
 /// The place of the one run; it is free again when this is dropped, however the run ended.
 struct Turn {
     inner: Arc<Inner>,
-    cancel: CancellationToken,
+    brake: Brake,
 }
 
-/// How long a run that is stopped may take to say its id: it is listed a moment before it does.
+/// Who cancels a run when the server is interrupted.
+const SERVER: &str = "the end of the server";
+
+/// How long a run that is ended may take to say its id: it is listed a moment before it does.
 const ID_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Manager {
@@ -97,13 +100,13 @@ impl Manager {
 
     /// Starts nothing any more, asks the run under way to end, and answers once it has, with its workers and disks removed.
     pub(crate) async fn close(&self) {
-        let cancelled = {
+        let brake = {
             let mut slot = self.inner.slot();
             slot.closing = true;
-            slot.active.as_ref().map(|active| active.cancel.cancel()).is_some()
+            slot.active.as_ref().map(|active| active.brake.clone())
         };
-        if cancelled {
-            self.inner.hub.stopping();
+        if let Some(brake) = brake {
+            self.pull(&brake, How::Cancel, SERVER);
         }
         // The sender is in `self`.
         let _ = self.inner.busy.subscribe().wait_for(|busy| !busy).await;
@@ -136,11 +139,11 @@ impl Manager {
         if let Some(active) = &slot.active {
             return Err(StartError::Busy { id: active.id(), name: active.name.clone() });
         }
-        let cancel = CancellationToken::new();
+        let brake = Brake::default();
         let (name, connection) = (plan.name.clone(), connection_of(plan));
-        slot.active = Some(Active { name, connection, progress, cancel: cancel.clone() });
+        slot.active = Some(Active { name, connection, progress, brake: brake.clone() });
         self.inner.busy.send_replace(true);
-        Ok(Turn { inner: Arc::clone(&self.inner), cancel })
+        Ok(Turn { inner: Arc::clone(&self.inner), brake })
     }
 
     async fn begin(&self, plan: TestPlan, yaml: String) -> Result<Uuid, StartError> {
@@ -161,15 +164,21 @@ impl Manager {
         Err(StartError::Refused(failure.await.unwrap_or_else(|_| "the run ended before it was recorded".to_owned())))
     }
 
-    async fn stop_run(&self, id: Uuid) -> bool {
-        let active = self.inner.slot().active.as_ref().map(|active| (active.progress.clone(), active.cancel.clone()));
-        let Some((mut progress, cancel)) = active else { return false };
+    fn pull(&self, brake: &Brake, how: How, by: &str) {
+        brake.ask(how, by);
+        if let Some(end) = brake.asked() {
+            self.inner.hub.ending(end);
+        }
+    }
+
+    async fn end_run(&self, id: Uuid, how: How, by: &str) -> bool {
+        let active = self.inner.slot().active.as_ref().map(|active| (active.progress.clone(), active.brake.clone()));
+        let Some((mut progress, brake)) = active else { return false };
         let recorded = timeout(ID_PATIENCE, progress.wait_for(|progress| !progress.run_id.is_empty())).await;
         let is_it = matches!(&recorded, Ok(Ok(progress)) if progress.run_id == id.to_string());
         drop(recorded);
         if is_it {
-            cancel.cancel();
-            self.inner.hub.stopping();
+            self.pull(&brake, how, by);
         }
         is_it
     }
@@ -201,7 +210,7 @@ async fn carry_out(
     let watched = progress.subscribe();
     let follow = live::follow(inner.store.clone(), Arc::clone(&inner.hub), request.plan.clone(), watched);
     let follow = tokio::spawn(follow);
-    let ended = run::execute(&inner.store, &place, &request, progress, turn.cancel.clone()).await;
+    let ended = run::execute(&inner.store, &place, &request, progress, turn.brake.clone()).await;
     let ended = ended.map_err(|error| output::chain(&error.into()));
     // Viewers hear of the end after the next run can be started.
     let end = follow.await.ok().flatten();
@@ -240,8 +249,8 @@ impl Workshop for Manager {
         Box::pin(self.begin(plan, yaml))
     }
 
-    fn stop(&self, id: Uuid) -> BoxFuture<'_, bool> {
-        Box::pin(self.stop_run(id))
+    fn end<'a>(&'a self, id: Uuid, how: How, by: &'a str) -> BoxFuture<'a, bool> {
+        Box::pin(self.end_run(id, how, by))
     }
 
     fn left(&self, id: Uuid) -> Answer<'_, Vec<String>> {
@@ -314,19 +323,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let manager = manager(dir.path()).await;
         let id = Uuid::now_v7();
-        assert!(!manager.stop(id).await, "nothing goes on");
+        assert!(!manager.end(id, How::Stop, "alice").await, "nothing goes on");
         let (progress, watched) = watch::channel(Progress::default());
         let turn = manager.take_turn(&called("early"), watched).unwrap();
         let stopping = tokio::spawn({
             let manager = manager.clone();
-            async move { manager.stop(id).await }
+            async move { manager.end(id, How::Stop, "alice").await }
         });
         // Long enough for it to look, and to be wrong where it does not wait.
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert!(!turn.cancel.is_cancelled());
+        assert_eq!(turn.brake.asked(), None);
         progress.send_replace(recorded_as(id));
         assert!(stopping.await.unwrap());
-        assert!(turn.cancel.is_cancelled());
+        let asked = turn.brake.asked().unwrap();
+        assert_eq!((asked.how, asked.by.as_str()), (How::Stop, "alice"));
+        assert!(manager.end(id, How::Cancel, "bob").await, "a second press counts");
+        assert_eq!(turn.brake.asked().map(|asked| (asked.how, asked.by)), Some((How::Cancel, "bob".to_owned())));
         let busy = manager.take_turn(&called("late"), progress.subscribe()).err();
         assert_eq!(busy, Some(StartError::Busy { id: Some(id), name: "early".into() }));
     }
@@ -363,11 +375,11 @@ mod tests {
         let manager = manager(dir.path()).await;
         let (progress, watched) = watch::channel(recorded_as(Uuid::now_v7()));
         let turn = manager.take_turn(&called("mine"), watched).unwrap();
-        assert!(!manager.stop(Uuid::now_v7()).await);
-        assert!(!turn.cancel.is_cancelled());
+        assert!(!manager.end(Uuid::now_v7(), How::Cancel, "alice").await);
+        assert_eq!(turn.brake.asked(), None);
         drop(turn);
         drop(progress);
-        assert!(!manager.stop(Uuid::now_v7()).await, "it has ended");
+        assert!(!manager.end(Uuid::now_v7(), How::Stop, "alice").await, "it has ended");
     }
 
     #[tokio::test]
@@ -377,6 +389,6 @@ mod tests {
         let (progress, watched) = watch::channel(Progress::default());
         let _turn = manager.take_turn(&called("refused"), watched).unwrap();
         drop(progress);
-        assert!(!manager.stop(Uuid::now_v7()).await);
+        assert!(!manager.end(Uuid::now_v7(), How::Stop, "alice").await);
     }
 }

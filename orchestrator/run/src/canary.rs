@@ -7,9 +7,9 @@ use hypervisor::WorkerSpec;
 use serde::Serialize;
 use store::{Level, RunEnd, RunId, RunState, Store};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 use worker_protocol::{Fill, Finished, Verify, Work};
 
+use crate::brake::{self, Brake};
 use crate::deployment::{Alike, Break, Deployment, Link, Patience, Undeployed, Wanted, fleet_name};
 use crate::executor::{self, Place, Request, RunError};
 use crate::fleet::Enrolled;
@@ -180,7 +180,7 @@ pub async fn canary(
     place: &Place<'_>,
     request: &Request,
     progress: watch::Sender<Progress>,
-    cancel: CancellationToken,
+    brake: Brake,
 ) -> Result<CanaryReport, RunError> {
     let plan = plan::TestPlan { name: format!("canary of {}", request.plan.name), ..request.plan.clone() };
     let (run, run_seed) = executor::begin(store, place, request, &plan).await?;
@@ -191,13 +191,13 @@ pub async fn canary(
             progress.step = step.to_owned();
         });
     };
-    let flown = Canary::of(&request.plan, run_seed, request.options.watch).fly(store, run, place, &say, &cancel).await;
+    let flown = Canary::of(&request.plan, run_seed, request.options.watch).fly(store, run, place, &say, &brake).await;
     let (report, state) = match flown {
         Ok(report) => {
             let state = if report.failure().is_some() { RunState::Failed } else { RunState::Done };
             (report, state)
         }
-        Err(Halt::Cancelled) => (CanaryReport::broken_off(run, "cancelled by the user".into()), RunState::Cancelled),
+        Err(Halt::Asked(end)) => (CanaryReport::broken_off(run, brake::said(&end)), RunState::Cancelled),
         Err(Halt::Failed(why)) => (CanaryReport::broken_off(run, why), RunState::Failed),
         Err(Halt::Store(error)) => return Err(error.into()),
     };
@@ -227,7 +227,7 @@ impl<'p> Canary<'p> {
         run: RunId,
         place: &Place<'_>,
         say: &(dyn Fn(&str) + Sync),
-        cancel: &CancellationToken,
+        brake: &Brake,
     ) -> Result<CanaryReport, Halt> {
         say("canary: one worker on each host");
         let hosts = distinct(place.hypervisor.place(self.plan.workers.count).await?);
@@ -235,7 +235,7 @@ impl<'p> Canary<'p> {
         let alike = Alike { run, number: DEPLOYMENT, name: "canary", workers, disks: 1, disk_bytes };
         let specs = alike.on(hosts);
         let mut report = CanaryReport::new(run, &specs);
-        let flown = self.up_and_down((store, run, place), specs, say, cancel, &mut report).await;
+        let flown = self.up_and_down((store, run, place), specs, say, brake, &mut report).await;
         if let Err(Halt::Store(error)) = flown {
             return Err(Halt::Store(error));
         }
@@ -257,7 +257,7 @@ impl<'p> Canary<'p> {
         (store, run, place): (&Store, RunId, &Place<'_>),
         specs: Vec<WorkerSpec>,
         say: &(dyn Fn(&str) + Sync),
-        cancel: &CancellationToken,
+        brake: &Brake,
         report: &mut CanaryReport,
     ) -> Result<(), Halt> {
         let wanted = Wanted {
@@ -269,7 +269,7 @@ impl<'p> Canary<'p> {
             enrol_within: Duration::from_secs(self.plan.canary_wait_seconds.into()),
         };
         let say = |step: &str| say(&format!("canary: {step}"));
-        let mut deployment = match Deployment::create(store, run, place, wanted, &say, cancel).await {
+        let mut deployment = match Deployment::create(store, run, place, wanted, &say, brake).await {
             Ok(deployment) => deployment,
             Err(Undeployed::Halt(halt)) => return Err(halt),
             Err(Undeployed::Broken(_, all)) => {
@@ -278,7 +278,7 @@ impl<'p> Canary<'p> {
             }
         };
         deployment.enrolled().iter().for_each(|worker| report.saw(worker));
-        let exercised = self.exercise(&mut deployment, cancel, report).await;
+        let exercised = self.exercise(&mut deployment, brake, report).await;
         deployment.shut_down().await;
         exercised
     }
@@ -287,7 +287,7 @@ impl<'p> Canary<'p> {
     async fn exercise(
         &self,
         deployment: &mut Deployment<'_>,
-        cancel: &CancellationToken,
+        brake: &Brake,
         report: &mut CanaryReport,
     ) -> Result<(), Halt> {
         let fill = Fill { block_bytes: WRITE_BLOCK_BYTES, outstanding_per_disk: WRITES_IN_FLIGHT, zero: false };
@@ -300,7 +300,7 @@ impl<'p> Canary<'p> {
                 workers: deployment.assign(0, WRITE_BYTES),
                 seed: seed::derive(self.run_seed, "canary", id),
                 limit: Limit::Idle(IDLE_LIMIT),
-                cancel,
+                brake,
                 stop_on_loss: false,
             };
             if job.workers.is_empty() {

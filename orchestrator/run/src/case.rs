@@ -11,18 +11,21 @@ use store::{
     CaseId, CaseWindow, CaseWorker, NewCase, NewHostSample, Refusal, RunState, StoreError, WorkerReady, WorkerResult,
     WorkerSample, WorkerStart,
 };
+use tokio::time::Instant;
 use worker_protocol::{EngineReport, Finished, Load, Sample, Work};
 
 use crate::deployment::Deployment;
 use crate::executor::Session;
 use crate::fleet::{OrchestratorClock, StartPlan};
-use crate::halt::{Halt, Stop};
+use crate::halt::{self, Halt, Stop};
 use crate::ingest::{self, Bounds, Refused};
 use crate::job::{self, Job, JobEnd, JobReport, Limit, Observer};
 use crate::workload_spec::workload_spec;
 
 /// From the end of the window to the last Finished: in-flight I/O is drained, totals are sent.
 const FINISH_GRACE: Duration = Duration::from_secs(60);
+/// A worker's latest second is what it does now for this long; a further one comes every second.
+const LATEST_HOLDS: Duration = Duration::from_secs(3);
 
 /// A case of the plan.
 pub(crate) struct Case<'a> {
@@ -40,8 +43,8 @@ pub(crate) async fn measure(
     deployment: &mut Deployment<'_>,
     case: &Case<'_>,
 ) -> Result<(), Halt> {
-    if session.cancel.is_cancelled() {
-        return Err(Halt::Cancelled);
+    if let Some(end) = session.brake.asked() {
+        return Err(Halt::Asked(end));
     }
     if deployment.alive().next().is_none() {
         return Err(Halt::Failed("no worker is left".into()));
@@ -51,7 +54,7 @@ pub(crate) async fn measure(
     let driven = drive(session, deployment, case, id).await;
     let ending = match &driven {
         Ok(report) => report.stopped.as_ref().map_or(Ending::Ran, Stop::ending),
-        Err(Halt::Cancelled) => Ending::Cancelled,
+        Err(Halt::Asked(end)) => halt::early(end),
         Err(Halt::Failed(why)) => Ending::Failed(why.clone()),
         Err(Halt::Store(_)) => return driven.map(|_| ()),
     };
@@ -94,21 +97,21 @@ async fn drive(
     let bounds = bounds(&load, deployment);
     let timed = Duration::from_secs(u64::from(load.precondition_seconds) + u64::from(load.sample_seconds));
     let seed = session.next_job_seed();
-    let cancel = session.cancel.clone();
+    let brake = session.brake.clone();
     let job = Job {
         id: seed.job,
         work: Work::Load(load),
         workers: deployment.assign(0, case.region_bytes),
         seed: seed.seed,
         limit: Limit::Total(timed + FINISH_GRACE),
-        cancel: &cancel,
+        brake: &brake,
         stop_on_loss: session.stops_on_loss(),
     };
     let clock = deployment.clock;
     let label = format!("{}: {}", case.footprint.label, case.workload.name);
     session.tracker.state(RunState::Preconditioning.as_str(), &format!("{label}, precondition"));
     let mut observer =
-        CaseObserver { session, id, bounds, clock, label, start_ns: None, sampling: false, latest: BTreeMap::new() };
+        CaseObserver { session, id, bounds, clock, label, start_ns: None, sampling: false, latest: Latest::default() };
     job::drive(deployment, job, &mut observer).await
 }
 
@@ -156,8 +159,34 @@ struct CaseObserver<'s, 'a> {
     label: String,
     start_ns: Option<u64>,
     sampling: bool,
-    /// I/Os and bytes of each worker's latest second.
-    latest: BTreeMap<String, (u64, u64)>,
+    latest: Latest,
+}
+
+/// Each worker's latest second.
+#[derive(Default)]
+struct Latest {
+    /// When it came, I/Os and bytes.
+    seconds: BTreeMap<String, (Instant, u64, u64)>,
+}
+
+impl Latest {
+    fn take(&mut self, worker: &str, sample: &Sample, now: Instant) {
+        let ops = [&sample.ops.read, &sample.ops.write];
+        let (ios, bytes) = ops.iter().fold((0, 0), |sum, op| (sum.0 + op.count, sum.1 + op.bytes));
+        self.seconds.insert(worker.to_owned(), (now, ios, bytes));
+    }
+
+    fn forget(&mut self, worker: &str) {
+        self.seconds.remove(worker);
+    }
+
+    /// IOPS and MiB/s of the workers that were heard of lately; none where none was.
+    #[expect(clippy::cast_precision_loss, reason = "rates for a person")]
+    fn rates(&self, now: Instant) -> Option<(f64, f64)> {
+        let heard = self.seconds.values().filter(|(at, ..)| now.duration_since(*at) <= LATEST_HOLDS);
+        let sum = heard.map(|(_, ios, bytes)| (*ios, *bytes)).reduce(|sum, one| (sum.0 + one.0, sum.1 + one.1))?;
+        Some((sum.0 as f64, sum.1 as f64 / plan::MIB as f64))
+    }
 }
 
 impl CaseObserver<'_, '_> {
@@ -261,9 +290,7 @@ impl Observer for CaseObserver<'_, '_> {
             let (mut sound, mut refused) = ingest::sift(&self.bounds, samples);
             self.store(&mut sound, &mut refused).await?;
             for (worker, sample) in &sound {
-                let ops = [&sample.ops.read, &sample.ops.write];
-                let sum = ops.iter().fold((0, 0), |sum, op| (sum.0 + op.count, sum.1 + op.bytes));
-                self.latest.insert((*worker).to_owned(), sum);
+                self.latest.take(worker, sample, Instant::now());
             }
             let in_window = sound.iter().any(|(_, sample)| sample.phase == worker_protocol::Phase::Sample);
             if in_window && !self.sampling {
@@ -279,7 +306,7 @@ impl Observer for CaseObserver<'_, '_> {
 
     fn ended<'b>(&'b mut self, worker: &'b str, end: &'b JobEnd) -> BoxFuture<'b, Result<(), Halt>> {
         Box::pin(async move {
-            self.latest.remove(worker);
+            self.latest.forget(worker);
             match (end, job::shortfall(end)) {
                 (JobEnd::Finished { totals, clock }, _) => {
                     let offset_ns = clock.map(|clock| -clock.offset_ns);
@@ -294,6 +321,12 @@ impl Observer for CaseObserver<'_, '_> {
         })
     }
 
+    /// From T0 on, also where its first sample is still to come.
+    fn is_measuring(&self) -> bool {
+        let (precondition, _) = self.timed_ns();
+        self.start_ns.is_some_and(|start_ns| self.clock.now_ns() >= start_ns.saturating_add(precondition))
+    }
+
     fn hosts<'b>(&'b mut self, sample: &'b HostSample) -> BoxFuture<'b, Result<(), Halt>> {
         Box::pin(async move {
             let (hosts, storage) = (sample.hosts.iter().map(host_load).collect(), sample.storage_health.as_ref());
@@ -302,13 +335,40 @@ impl Observer for CaseObserver<'_, '_> {
         })
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a share and rates for a person")]
+    #[expect(clippy::cast_precision_loss, reason = "a share for a person")]
     fn tick(&mut self) {
         let Some(start_ns) = self.start_ns else { return };
         let (precondition, sample) = self.timed_ns();
         let done = self.clock.now_ns().saturating_sub(start_ns);
-        let (ios, bytes) = self.latest.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        let live = (!self.latest.is_empty()).then(|| (ios as f64, bytes as f64 / plan::MIB as f64));
+        let live = self.latest.rates(Instant::now());
         self.session.tracker.advance(done as f64 / (precondition + sample).max(1) as f64, live);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use worker_protocol::{OpTotals, Ops, Phase};
+
+    use super::*;
+
+    #[test]
+    fn what_a_silent_worker_did_is_not_what_it_does() {
+        let sample = |count| {
+            let read = OpTotals { count, bytes: count << 20, ..OpTotals::default() };
+            let ops = Ops { read, ..Ops::default() };
+            Sample { job: 1, number: 0, phase: Phase::Sample, second: 0, whole: true, ops, disks: Vec::new() }
+        };
+        let (mut latest, start) = (Latest::default(), Instant::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(latest.rates(start), None);
+        latest.take("w1", &sample(10), start);
+        latest.take("w2", &sample(5), after(2));
+        assert_eq!(latest.rates(after(3)), Some((15.0, 15.0)));
+        assert_eq!(latest.rates(after(4)), Some((5.0, 5.0)), "w1 is silent");
+        assert_eq!(latest.rates(after(6)), None, "both are");
+        latest.take("w1", &sample(7), after(7));
+        assert_eq!(latest.rates(after(7)), Some((7.0, 7.0)));
+        latest.forget("w1");
+        assert_eq!(latest.rates(after(7)), None);
     }
 }

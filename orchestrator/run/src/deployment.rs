@@ -12,10 +12,10 @@ use store::{Level, NewWorker, RunId, RunState, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use worker_protocol::DiskAssignment;
 
 use crate::arrivals::{Starts, summary};
+use crate::brake::Brake;
 use crate::executor::Place;
 use crate::fleet::{
     EnrolError, Enrolled, Expected, ExpectedDisk, Fleet, FleetEvent, FleetLimits, FleetSettings, LOCAL_GRACE,
@@ -191,17 +191,17 @@ impl<'a> Deployment<'a> {
         place: &'a Place<'a>,
         wanted: Wanted,
         say: &(dyn Fn(&str) + Sync),
-        cancel: &CancellationToken,
+        brake: &Brake,
     ) -> Result<Self, Undeployed> {
         store.set_run_state(run, RunState::Provisioning).await?;
         let door = Door::open(place).await?;
         // Whatever is under way when this is dropped is in the journal, and tearing down waits for it.
         let made = tokio::select! {
             made = make(store, run, place, &wanted, &door.bootstrap) => made?,
-            () = cancel.cancelled() => return Err(Halt::Cancelled.into()),
+            end = brake.pulled() => return Err(Halt::Asked(end).into()),
         };
         let mut deployment = Self::open_fleet(store, run, place, &wanted, made, door)?;
-        deployment.enrol(wanted.enrol_within, say, cancel).await?;
+        deployment.enrol(wanted.enrol_within, say, brake).await?;
         Ok(deployment)
     }
 
@@ -240,12 +240,7 @@ impl<'a> Deployment<'a> {
         })
     }
 
-    async fn enrol(
-        &mut self,
-        within: Duration,
-        say: &(dyn Fn(&str) + Sync),
-        cancel: &CancellationToken,
-    ) -> Result<(), Undeployed> {
+    async fn enrol(&mut self, within: Duration, say: &(dyn Fn(&str) + Sync), brake: &Brake) -> Result<(), Undeployed> {
         self.store.set_run_state(self.run, RunState::Enrolling).await?;
         let (mut ended, mut shown) = (BTreeSet::new(), None);
         let enrolled = {
@@ -254,7 +249,7 @@ impl<'a> Deployment<'a> {
             loop {
                 tokio::select! {
                     enrolled = &mut waiting => break enrolled,
-                    () = cancel.cancelled() => return Err(Halt::Cancelled.into()),
+                    end = brake.pulled() => return Err(Halt::Asked(end).into()),
                     () = tokio::time::sleep(self.watch.observe_at(self.place.hypervisor)) => {
                         let here = self.fleet.enrolled().len();
                         if shown.replace(here) != Some(here) {

@@ -1,16 +1,18 @@
 //! The state machine of a run.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use analysis::export::{EarlyEnd, How};
 use hypervisor::{Finding, Hypervisor, HypervisorError, Severity};
 use plan::{FillRate, Schedule, Step, StepKind};
 use serde_json::json;
 use store::{Level, NewRun, RunEnd, RunId, RunState, Store, StoreError};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
+use crate::brake::{self, Brake};
 use crate::deployment::{Alike, Deployment, ENROL_TIMEOUT, Patience, Wanted, fleet_name};
 use crate::fill::{NewBytes, Pass};
 use crate::fleet::Authority;
@@ -83,7 +85,7 @@ fn lines(findings: &[Finding]) -> String {
 
 /// Takes a plan through all its states. The answer is the run's id; how it ended is in the store.
 ///
-/// Cancelling `cancel` ends it early: what was measured is kept, and the workers are torn down.
+/// `brake` ends it early: what was measured is kept, and the workers are torn down.
 ///
 /// # Errors
 /// [`RunError`] where the run could not begin, or the store failed. A run that began and failed is not an error: its row says so.
@@ -92,16 +94,41 @@ pub async fn execute(
     place: &Place<'_>,
     request: &Request,
     progress: watch::Sender<Progress>,
-    cancel: CancellationToken,
+    brake: Brake,
 ) -> Result<RunId, RunError> {
     let (run, run_seed) = begin(store, place, request, &request.plan).await?;
     let schedule = plan::schedule(&request.plan, FillRate::assumed());
     let tracker = Tracker::new(progress, run.to_string(), schedule.clone());
     let (plan, options) = (&request.plan, request.options);
-    let mut session = Session { store, run, place, plan, options, run_seed, tracker, cancel, jobs: 0, cases: 0 };
-    let ended = session.run(&schedule).await;
+    let heeded = brake.clone();
+    let mut session = Session { store, run, place, plan, options, run_seed, tracker, brake, jobs: 0, cases: 0 };
+    let ended = tokio::select! {
+        ended = session.run(&schedule) => ended,
+        never = record_asks(store, run, &heeded) => match never {},
+    };
     session.conclude(ended).await?;
     Ok(run)
+}
+
+/// Keeps who asked the run to end early, so that it is known also where this process is killed before the run's end.
+async fn record_asks(store: &Store, run: RunId, brake: &Brake) -> Infallible {
+    let mut last = None;
+    loop {
+        let end = brake.news(last.as_ref()).await;
+        let text = match end.how {
+            How::Stop => format!("{} stops the run: a case that is being measured gets its whole result first", end.by),
+            How::Cancel => format!("{} cancels the run: it ends now", end.by),
+        };
+        let recorded = async {
+            store.set_early_end(run, &end).await?;
+            store.add_event(run, Level::Warning, &text).await
+        };
+        // What the store cannot take, the run itself finds out.
+        if let Err(error) = recorded.await {
+            tracing::warn!(%error, "who ended the run could not be recorded");
+        }
+        last = Some(end);
+    }
 }
 
 /// Looks whether the place can take the plan, and records a run of it (under the name in `recorded`) with what was found.
@@ -154,7 +181,7 @@ pub(crate) struct Session<'a> {
     options: RunOptions,
     pub(crate) run_seed: u64,
     pub(crate) tracker: Tracker,
-    pub(crate) cancel: CancellationToken,
+    pub(crate) brake: Brake,
     jobs: u64,
     cases: u32,
 }
@@ -198,8 +225,9 @@ impl<'a> Session<'a> {
             self.canary().await?;
         }
         for (index, step) in schedule.steps.iter().enumerate() {
-            if self.cancel.is_cancelled() {
-                return Err(Halt::Cancelled);
+            let leaves_out = schedule.steps[index..].iter().any(|step| matches!(step.kind, StepKind::Case { .. }));
+            if let Some(end) = self.brake.asked().filter(|_| leaves_out) {
+                return Err(Halt::Asked(end));
             }
             self.tracker.begin_step(index);
             match step.kind {
@@ -267,7 +295,7 @@ impl<'a> Session<'a> {
             enrol_within: ENROL_TIMEOUT,
         };
         let say = |step: &str| self.tracker.state(RunState::Enrolling.as_str(), step);
-        let deployment = Deployment::create(self.store, self.run, self.place, wanted, &say, &self.cancel).await?;
+        let deployment = Deployment::create(self.store, self.run, self.place, wanted, &say, &self.brake).await?;
         deployment.record_workers().await?;
         if let Some(arrivals) = deployment.arrivals() {
             self.tracker.note(arrivals);
@@ -276,9 +304,9 @@ impl<'a> Session<'a> {
     }
 
     async fn canary(&mut self) -> Result<(), Halt> {
-        let (canary, cancel) = (canary::Canary::of(self.plan, self.run_seed, self.options.watch), self.cancel.clone());
+        let canary = canary::Canary::of(self.plan, self.run_seed, self.options.watch);
         let say = |step: &str| self.tracker.state(RunState::Provisioning.as_str(), step);
-        let report = canary.fly(self.store, self.run, self.place, &say, &cancel).await?;
+        let report = canary.fly(self.store, self.run, self.place, &say, &self.brake).await?;
         for line in report.lines() {
             self.store.add_event(self.run, report.level(), &line).await?;
         }
@@ -306,7 +334,7 @@ impl<'a> Session<'a> {
             self.tracker.advance(f64::from(second) / f64::from(seconds), None);
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
-                () = self.cancel.cancelled() => return Err(Halt::Cancelled),
+                end = self.brake.pulled() => return Err(Halt::Asked(end)),
             }
         }
         Ok(())
@@ -344,9 +372,15 @@ impl<'a> Session<'a> {
     }
 
     async fn conclude(&mut self, ended: Result<(), Halt>) -> Result<(), RunError> {
+        let planned = self.plan.footprints.len() * self.plan.workloads.len();
+        let planned_cases = u32::try_from(planned).unwrap_or(u32::MAX);
         let (state, reason) = match ended {
             Ok(()) => (RunState::Done, None),
-            Err(Halt::Cancelled) => (RunState::Cancelled, Some("cancelled by the user".to_owned())),
+            Err(Halt::Asked(end)) => {
+                self.store.set_early_end(self.run, &end).await?;
+                let (state, reason) = early_state(&end, planned_cases.saturating_sub(self.cases));
+                (state, Some(reason))
+            }
             Err(Halt::Failed(why)) => (RunState::Failed, Some(why)),
             Err(Halt::Store(error)) => return Err(error.into()),
         };
@@ -354,11 +388,20 @@ impl<'a> Session<'a> {
             let level = if state == RunState::Failed { Level::Error } else { Level::Warning };
             self.store.add_event(self.run, level, reason).await?;
         }
-        let planned = self.plan.footprints.len() * self.plan.workloads.len();
-        let planned_cases = u32::try_from(planned).unwrap_or(u32::MAX);
         self.store.finish_run(self.run, &RunEnd { state, reason, planned_cases }).await?;
         self.tracker.state(state.as_str(), state.as_str());
         Ok(())
+    }
+}
+
+/// State and reason of a run that somebody ended, `not_run` cases of its plan before they began.
+pub(crate) fn early_state(end: &EarlyEnd, not_run: u32) -> (RunState, String) {
+    let said = brake::said(end);
+    match (end.how, not_run) {
+        (How::Cancel, _) => (RunState::Cancelled, said),
+        (How::Stop, 0) => (RunState::Stopped, said),
+        (How::Stop, 1) => (RunState::Stopped, format!("{said}; 1 case was not run")),
+        (How::Stop, _) => (RunState::Stopped, format!("{said}; {not_run} cases were not run")),
     }
 }
 

@@ -84,9 +84,9 @@ async fn pass(
         Work::Verify(_) | Work::Load(_) => (false, VERIFY_BLOCK_BYTES),
     };
     let seed = session.next_job_seed();
-    let cancel = session.cancel.clone();
+    let brake = session.brake.clone();
     let (limit, stop_on_loss) = (Limit::Idle(IDLE_LIMIT), session.stops_on_loss());
-    let job = Job { id: seed.job, work, workers, seed: seed.seed, limit, cancel: &cancel, stop_on_loss };
+    let job = Job { id: seed.job, work, workers, seed: seed.seed, limit, brake: &brake, stop_on_loss };
     let mut observer =
         FillObserver { tracker: &mut session.tracker, block_bytes, writes, done: BTreeMap::new(), last: None };
     let report = job::drive(deployment, job, &mut observer).await?;

@@ -3,13 +3,16 @@
 use std::fmt;
 
 use analysis::case::Ending;
+use analysis::export::{EarlyEnd, How};
 use store::StoreError;
+
+use crate::brake;
 
 /// What ends a run before its plan is through.
 #[derive(Debug)]
 pub(crate) enum Halt {
     /// Somebody asked for it.
-    Cancelled,
+    Asked(EarlyEnd),
     /// It cannot go on; why, for a person.
     Failed(String),
     /// What was measured can no longer be kept.
@@ -20,7 +23,7 @@ pub(crate) enum Halt {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// Somebody asked for it.
-    Cancelled,
+    Asked(EarlyEnd),
     /// The load did harm, or nobody could tell whether it did; the guard's words.
     Guard(String),
 }
@@ -29,16 +32,24 @@ impl Stop {
     /// What it means for a case.
     pub(crate) fn ending(&self) -> Ending {
         match self {
-            Self::Cancelled => Ending::Cancelled,
+            Self::Asked(end) => early(end),
             Self::Guard(why) => Ending::Failed(stopped_by_the_guard(why)),
         }
+    }
+}
+
+/// What it means for a case that somebody ends the run: a stop cuts none that is being measured.
+pub(crate) fn early(end: &EarlyEnd) -> Ending {
+    match end.how {
+        How::Stop => Ending::Stopped,
+        How::Cancel => Ending::Cancelled,
     }
 }
 
 impl From<Stop> for Halt {
     fn from(stop: Stop) -> Self {
         match stop {
-            Stop::Cancelled => Self::Cancelled,
+            Stop::Asked(end) => Self::Asked(end),
             Stop::Guard(why) => Self::Failed(stopped_by_the_guard(&why)),
         }
     }
@@ -56,10 +67,10 @@ impl Halt {
             (Self::Failed(first), Self::Failed(second)) => {
                 Self::Failed(format!("{first}; then tearing down failed: {second}"))
             }
-            (Self::Cancelled, Self::Failed(second)) => {
-                Self::Failed(format!("cancelled, but tearing down failed: {second}"))
+            (Self::Asked(end), Self::Failed(second)) => {
+                Self::Failed(format!("{}, but tearing down failed: {second}", brake::said(&end)))
             }
-            (first, Self::Cancelled) => first,
+            (first, Self::Asked(_)) => first,
         }
     }
 }
@@ -67,7 +78,7 @@ impl Halt {
 impl fmt::Display for Halt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cancelled => f.write_str("cancelled by the user"),
+            Self::Asked(end) => f.write_str(&brake::said(end)),
             Self::Failed(why) => f.write_str(why),
             Self::Store(error) => error.fmt(f),
         }

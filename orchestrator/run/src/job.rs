@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use analysis::export::How;
 use hypervisor::{BoxFuture, HostSample};
 use store::Level;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use worker_protocol::{DiskAssignment, EngineReport, Failed, Finished, Prepare, Progress, Sample, Work};
 
+use crate::brake::Brake;
 use crate::deployment::Deployment;
 use crate::fleet::{ClockOffset, FleetEvent, StartPlan};
 use crate::halt::{Halt, Stop};
@@ -40,7 +41,7 @@ pub(crate) struct Job<'a> {
     pub(crate) seed: u64,
     /// When the job must be over, counted from its start; a fill has none, but must go on moving.
     pub(crate) limit: Limit,
-    pub(crate) cancel: &'a CancellationToken,
+    pub(crate) brake: &'a Brake,
     /// The first part that is missing ends the whole job: what the others do after it is of no use.
     pub(crate) stop_on_loss: bool,
 }
@@ -105,6 +106,10 @@ pub(crate) trait Observer: Send {
     fn ended<'a>(&'a mut self, _worker: &'a str, _end: &'a JobEnd) -> BoxFuture<'a, Result<(), Halt>> {
         Box::pin(async { Ok(()) })
     }
+    /// A result is being measured, which a stop waits for.
+    fn is_measuring(&self) -> bool {
+        false
+    }
     /// The load of the hosts, where the work is a load.
     fn hosts<'a>(&'a mut self, _sample: &'a HostSample) -> BoxFuture<'a, Result<(), Halt>> {
         Box::pin(async { Ok(()) })
@@ -143,6 +148,8 @@ struct Drive<'d, 'h, 'j> {
     refused: BTreeSet<String>,
     report: JobReport,
     stopping: bool,
+    /// A stop was asked for, and waits for the end of the job.
+    awaited: bool,
     moved: Instant,
 }
 
@@ -164,6 +171,7 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
             refused: BTreeSet::new(),
             report: JobReport::default(),
             stopping: false,
+            awaited: false,
             moved: Instant::now(),
         }
     }
@@ -192,8 +200,8 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
     async fn start(&mut self) -> Result<(), Halt> {
         let until = Instant::now() + START_TIMEOUT;
         loop {
-            if self.job.cancel.is_cancelled() {
-                self.stop(Stop::Cancelled);
+            if let Some(end) = self.job.brake.asked() {
+                self.stop(Stop::Asked(end));
             }
             if self.stopping || self.pending.is_empty() {
                 return Ok(());
@@ -253,7 +261,7 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
         Ok(())
     }
 
-    /// One batch of events, one piece of news, one tick, or a cancellation; not beyond `until`.
+    /// One batch of events, one piece of news, one tick, or an early end; not beyond `until`.
     async fn step(&mut self, until: Instant) -> Result<(), Halt> {
         let mut events = Vec::new();
         let wake = until.min(self.deployment.next_tick(TICK));
@@ -265,7 +273,13 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
                 self.take(events).await?;
             }
             Some(news) = self.news.recv() => self.take_news(news).await?,
-            () = self.job.cancel.cancelled(), if self.report.stopped.is_none() => self.stop(Stop::Cancelled),
+            end = self.job.brake.cancelled(), if self.report.stopped.is_none() => self.stop(Stop::Asked(end)),
+            end = self.job.brake.pulled(), if self.report.stopped.is_none() && !self.awaited => {
+                self.awaited = end.how == How::Stop && self.observer.is_measuring();
+                if !self.awaited {
+                    self.stop(Stop::Asked(end));
+                }
+            }
             () = tokio::time::sleep_until(wake) => {}
         }
         if self.deployment.tick_is_due(TICK) {

@@ -73,7 +73,7 @@ pub async fn clean_up(
         }
         Err(Halt::Store(error)) => Err(error.into()),
         Err(Halt::Failed(why)) => Ok(vec![why]),
-        Err(Halt::Cancelled) => Ok(Vec::new()),
+        Err(Halt::Asked(_)) => Ok(Vec::new()),
     }
 }
 

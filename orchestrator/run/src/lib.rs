@@ -5,6 +5,7 @@
 //! killed left behind.
 
 mod arrivals;
+mod brake;
 mod canary;
 mod case;
 mod deployment;
@@ -25,6 +26,7 @@ mod tracker;
 mod watch;
 mod workload_spec;
 
+pub use brake::Brake;
 pub use canary::{CanaryHost, CanaryReport, canary};
 pub use deployment::Link;
 pub use executor::{Place, Request, RunError, RunOptions, execute};

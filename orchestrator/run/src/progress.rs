@@ -13,7 +13,7 @@ pub struct Progress {
     pub step: String,
     /// Place of the step under way in the schedule ([`plan::Schedule::steps`]), from 0.
     pub step_index: usize,
-    /// Number of the case, from 1; 0 outside a case.
+    /// Number of the case begun last, from 1; 0 before the first.
     pub case: u32,
     /// Cases of the run.
     pub cases: u32,

@@ -1,10 +1,11 @@
 //! What an orchestrator that was killed left behind.
 
 use analysis::case::{CaseState, Ending};
+use analysis::export::{EarlyEnd, How};
 use hypervisor::Hypervisor;
 use store::{Level, RunEnd, RunId, RunState, Store};
 
-use crate::executor::{RunError, destroy};
+use crate::executor::{RunError, destroy, early_state};
 use crate::halt::Halt;
 use crate::journal::{self, RunJournal};
 
@@ -22,7 +23,8 @@ pub struct Recovered {
 /// the data directory locked. `place_of` answers where a run took place, which need not be where the next one will, or why that place
 /// cannot be reached.
 ///
-/// A run is not taken up again; what it measured stays.
+/// A run is not taken up again; what it measured stays. One that somebody had stopped or cancelled, and of which no case was being measured
+/// any more, has ended as it was asked to.
 ///
 /// # Errors
 /// [`RunError`] where the store or the provider fails; the runs that were not reached stay as they are.
@@ -32,9 +34,10 @@ where
 {
     let mut ended = Vec::new();
     for run in store.unfinished_runs().await? {
-        let (run, planned_cases) = (run.id, run.planned_cases);
-        let reason = "the orchestrator ended before the run did".to_owned();
-        end_running_cases(store, run, &reason).await?;
+        let (run, planned_cases, was) = (run.id, run.planned_cases, run);
+        let asked = store.early_end(run).await?;
+        let reason = killed(asked.as_ref());
+        let cut = end_running_cases(store, run, &reason).await?;
         let destroyed = match place_of(run).await {
             Ok(place) => tear_down(store, run, &*place).await,
             Err(why) => Err(Halt::Failed(why)),
@@ -46,24 +49,45 @@ where
                 let left = format!("its workers could not be removed: {why}");
                 (format!("{reason}, and {left}"), vec![left])
             }
-            Err(Halt::Cancelled) => (reason, Vec::new()),
+            Err(Halt::Asked(_)) => (reason, Vec::new()),
         };
-        store.add_event(run, Level::Error, &reason).await?;
-        store.finish_run(run, &RunEnd { state: RunState::Failed, reason: Some(reason), planned_cases }).await?;
+        // Nothing more would have been measured.
+        let as_asked = !cut && left.is_empty() && was.complete_cases < planned_cases;
+        let (level, state, reason) = match asked.filter(|_| as_asked) {
+            Some(end) => {
+                let (state, reason) = early_state(&end, planned_cases.saturating_sub(was.cases));
+                (Level::Warning, state, reason)
+            }
+            None => (Level::Error, RunState::Failed, reason),
+        };
+        store.add_event(run, level, &reason).await?;
+        let reason = Some(reason);
+        store.finish_run(run, &RunEnd { state, reason, planned_cases }).await?;
         ended.push(Recovered { run, left });
     }
     Ok(ended)
 }
 
-/// What was measured up to then becomes the case's result.
-async fn end_running_cases(store: &Store, run: RunId, reason: &str) -> Result<(), RunError> {
+/// Why a run ends that nobody carries on.
+fn killed(asked: Option<&EarlyEnd>) -> String {
+    let asked = asked.map_or_else(String::new, |end| match end.how {
+        How::Stop => format!(", which {} had asked to stop", end.by),
+        How::Cancel => format!(", which {} had cancelled", end.by),
+    });
+    format!("the orchestrator ended before the run did{asked}")
+}
+
+/// What was measured up to then becomes the case's result. Answers whether a case was cut.
+async fn end_running_cases(store: &Store, run: RunId, reason: &str) -> Result<bool, RunError> {
+    let mut cut = false;
     for case in store.list_cases(run).await? {
         if case.state == CaseState::Running.as_str() {
             let result = store.evaluate_case(case.id, Ending::Failed(reason.to_owned())).await?;
             store.finish_case(case.id, &result).await?;
+            cut = true;
         }
     }
-    Ok(())
+    Ok(cut)
 }
 
 /// Waits for what was under way, then removes what is recorded.

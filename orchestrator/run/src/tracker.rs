@@ -77,7 +77,7 @@ impl Tracker {
         self.done.measured = FillRate::measured(bytes, elapsed).or(self.done.measured);
     }
 
-    /// `step_fraction` of the step is done; `live` is IOPS and MiB/s of the last second.
+    /// `step_fraction` of the step is done; `live` is IOPS and MiB/s of the last second, none where nobody tells them.
     pub(crate) fn advance(&mut self, step_fraction: f64, live: Option<(f64, f64)>) {
         self.done.step_elapsed = self.step_began.elapsed();
         let left = as_f64(self.schedule.remaining_seconds(&self.done));
@@ -87,10 +87,7 @@ impl Tracker {
             progress.step_fraction = step_fraction.clamp(0.0, 1.0);
             progress.fraction = (1.0 - left / total).clamp(0.0, 1.0);
             progress.seconds_left = Some(left);
-            if let Some((iops, mib_per_s)) = live {
-                progress.iops = Some(iops);
-                progress.mib_per_s = Some(mib_per_s);
-            }
+            (progress.iops, progress.mib_per_s) = live.unzip();
         });
     }
 }
@@ -132,6 +129,10 @@ mod tests {
         assert_eq!((progress.step_index, progress.fill_bytes), (fills[0] + 1, None), "a read-back is no fill");
 
         tracker.advance(0.5, Some((10.0, 1.0)));
+        assert_eq!((receiver.borrow().iops, receiver.borrow().mib_per_s), (Some(10.0), Some(1.0)));
+        tracker.advance(0.6, None);
+        assert_eq!((receiver.borrow().iops, receiver.borrow().mib_per_s), (None, None), "a figure is not repeated");
+        tracker.advance(0.7, Some((10.0, 1.0)));
         tracker.state("sampling", "x");
         assert_eq!(receiver.borrow().iops, None, "the figures of another phase are not shown");
     }

@@ -181,6 +181,7 @@ struct RunRow {
     seed: String,
     rehearsal: bool,
     note: String,
+    ended_early_json: Option<String>,
 }
 
 impl RunRow {
@@ -205,6 +206,7 @@ impl RunRow {
             state: self.state,
             complete: self.complete,
             reason: self.reason,
+            ended_early: from_json_opt(self.ended_early_json.as_deref(), "runs.ended_early_json")?,
             plan_yaml: self.plan_yaml,
         })
     }

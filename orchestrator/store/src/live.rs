@@ -36,6 +36,24 @@ pub struct LiveCase {
     pub sample_seconds: u32,
     /// Workers that it was given to, and whether each one's part is over.
     pub workers: Vec<(CaseWorker, bool)>,
+    /// It is over, and its result is stored.
+    pub ended: bool,
+    /// The newest second of preconditioning that a worker has delivered.
+    pub newest_precondition: Option<u32>,
+    /// The newest second of the window that a worker has delivered.
+    pub newest_sample: Option<u32>,
+}
+
+#[derive(sqlx::FromRow)]
+struct LiveCaseRow {
+    id: i64,
+    ordinal: u32,
+    started: Option<String>,
+    precondition_seconds: u32,
+    sample_seconds: u32,
+    ended: bool,
+    newest_precondition: Option<u32>,
+    newest_sample: Option<u32>,
 }
 
 impl Store {
@@ -65,20 +83,23 @@ impl Store {
 
     async fn try_live_case(&self, run: RunId) -> Result<Option<LiveCase>, Fault> {
         let query = sqlx::query_as(sql::LIVE_CASE).bind(run.to_string());
-        let row: Option<(i64, u32, Option<String>, u32, u32)> = query.fetch_optional(&self.inner.readers).await?;
-        let Some((id, ordinal, started, precondition_seconds, sample_seconds)) = row else { return Ok(None) };
+        let row: Option<LiveCaseRow> = query.fetch_optional(&self.inner.readers).await?;
+        let Some(row) = row else { return Ok(None) };
         let workers: Vec<(String, String, bool)> =
-            sqlx::query_as(sql::LIVE_CASE_WORKERS).bind(id).fetch_all(&self.inner.readers).await?;
+            sqlx::query_as(sql::LIVE_CASE_WORKERS).bind(row.id).fetch_all(&self.inner.readers).await?;
         let workers = workers.into_iter().map(|(worker, disks, ended)| {
             Ok((CaseWorker { worker, disks: from_json(&disks, "case_workers.disks_json")? }, ended))
         });
         Ok(Some(LiveCase {
-            id: CaseId(id),
-            ordinal,
-            started: time_opt(started.as_deref(), "cases.started")?,
-            precondition_seconds,
-            sample_seconds,
+            id: CaseId(row.id),
+            ordinal: row.ordinal,
+            started: time_opt(row.started.as_deref(), "cases.started")?,
+            precondition_seconds: row.precondition_seconds,
+            sample_seconds: row.sample_seconds,
             workers: workers.collect::<Result<_, Fault>>()?,
+            ended: row.ended,
+            newest_precondition: row.newest_precondition,
+            newest_sample: row.newest_sample,
         }))
     }
 

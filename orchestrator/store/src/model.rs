@@ -63,10 +63,11 @@ pub enum RunState {
     Done,
     Failed,
     Cancelled,
+    Stopped,
 }
 
 /// Each state with the word for it in database and export.
-const RUN_STATES: [(RunState, &str); 10] = [
+const RUN_STATES: [(RunState, &str); 11] = [
     (RunState::Planned, "planned"),
     (RunState::Provisioning, "provisioning"),
     (RunState::Enrolling, "enrolling"),
@@ -77,6 +78,7 @@ const RUN_STATES: [(RunState, &str); 10] = [
     (RunState::Done, "done"),
     (RunState::Failed, "failed"),
     (RunState::Cancelled, "cancelled"),
+    (RunState::Stopped, "stopped"),
 ];
 
 impl RunState {
@@ -89,22 +91,23 @@ impl RunState {
     /// No state follows.
     #[must_use]
     pub fn is_final(self) -> bool {
-        matches!(self, Self::Done | Self::Failed | Self::Cancelled)
+        matches!(self, Self::Done | Self::Failed | Self::Cancelled | Self::Stopped)
     }
 
-    /// Whether a run may go from this state to that one. `failed` and `cancelled` are reachable from all that are not final; so is
-    /// `tearing-down`. A state may follow itself (the next case without preconditioning). The phases of a case may go back to
+    /// Whether a run may go from this state to that one. `failed`, `cancelled` and `stopped` are reachable from all that are not final; so
+    /// is `tearing-down`. A state may follow itself (the next case without preconditioning). The phases of a case may go back to
     /// `enrolling` (workers taken back after a restart), and `tearing-down` to `provisioning` (deployed anew for each footprint).
     #[must_use]
     pub fn may_become(self, next: Self) -> bool {
         use RunState::{
-            Cancelled, Done, Enrolling, Failed, Filling, Planned, Preconditioning, Provisioning, Sampling, TearingDown,
+            Cancelled, Done, Enrolling, Failed, Filling, Planned, Preconditioning, Provisioning, Sampling, Stopped,
+            TearingDown,
         };
         if self.is_final() {
             return false;
         }
         match next {
-            Failed | Cancelled | TearingDown => true,
+            Failed | Cancelled | Stopped | TearingDown => true,
             Planned => false,
             Provisioning => matches!(self, Planned | Provisioning | TearingDown),
             Enrolling => matches!(self, Provisioning | Enrolling | Filling | Preconditioning | Sampling),
@@ -459,11 +462,13 @@ pub enum RunGroup {
     Incomplete,
     Failed,
     Cancelled,
+    Stopped,
 }
 
 impl RunGroup {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::GoingOn, Self::Complete, Self::Incomplete, Self::Failed, Self::Cancelled];
+    pub const ALL: [Self; 6] =
+        [Self::GoingOn, Self::Complete, Self::Incomplete, Self::Failed, Self::Cancelled, Self::Stopped];
 
     /// The word for it: `going-on`, `complete` …
     #[must_use]
@@ -474,6 +479,7 @@ impl RunGroup {
             Self::Incomplete => "incomplete",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
+            Self::Stopped => "stopped",
         }
     }
 

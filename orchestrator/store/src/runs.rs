@@ -1,12 +1,13 @@
 //! Writing runs: states, events, journal, workers and fills.
 
+use analysis::export::{EarlyEnd, PlannedCase};
 use jiff::Timestamp;
 use serde_json::Value;
 use sqlx::{Connection, SqliteConnection};
 use uuid::Uuid;
 
 use crate::error::{Fault, Refusal};
-use crate::rows::{int, json, time_text};
+use crate::rows::{from_json_opt, int, json, time_text};
 use crate::{
     Intent, JournalId, Level, NewFill, NewRun, NewWorker, Outcome, RunEnd, RunId, RunState, Store, StoreError, sql,
 };
@@ -74,7 +75,33 @@ impl Store {
         self.named("recording the run's state", stored.await)
     }
 
-    /// Ends a run. It is complete where it is done and all its planned cases are complete; the answer says whether it is.
+    /// Records who asked a run that goes on to end early; the latest who did.
+    ///
+    /// # Errors
+    /// [`StoreError`] where there is no such run, or it cannot be committed.
+    pub async fn set_early_end(&self, run: RunId, end: &EarlyEnd) -> Result<(), StoreError> {
+        let stored = async {
+            let mut writer = self.writer().await?;
+            let text = json(end, "the early end")?;
+            let done = sqlx::query(sql::UPDATE_EARLY_END).bind(run.to_string()).bind(text);
+            one_row(done.execute(&mut *writer).await?, || Fault::absent("run", run))
+        };
+        self.named("recording who ended the run", stored.await)
+    }
+
+    /// Who asked a run to end early; none where nobody did.
+    ///
+    /// # Errors
+    /// [`StoreError`] where it cannot be read.
+    pub async fn early_end(&self, run: RunId) -> Result<Option<EarlyEnd>, StoreError> {
+        let read = async {
+            let mut connection = self.inner.readers.acquire().await?;
+            early_end(&mut connection, run).await
+        };
+        self.named("reading who ended the run", read.await)
+    }
+
+    /// Ends a run; one that was stopped or cancelled keeps who asked for it, with the cases that were never begun. It is complete where it is done and all its planned cases are complete; the answer says whether it is.
     ///
     /// # Errors
     /// [`Refusal::Transition`] where `end.state` is not final or cannot follow the run's present state; [`StoreError`] where it cannot be
@@ -91,6 +118,7 @@ impl Store {
             return Err(Refusal::Transition { from, to: end.state }.into());
         }
         change_state(&mut tx, run, from, end.state).await?;
+        conclude_early_end(&mut tx, run, end.state).await?;
         let measured: u32 =
             sqlx::query_scalar(sql::COUNT_COMPLETE_CASES).bind(run.to_string()).fetch_one(&mut *tx).await?;
         let complete = end.state == RunState::Done && measured == end.planned_cases;
@@ -263,6 +291,28 @@ impl Store {
         }
         Ok(tx.commit().await?)
     }
+}
+
+async fn early_end(connection: &mut SqliteConnection, run: RunId) -> Result<Option<EarlyEnd>, Fault> {
+    let text: Option<Option<String>> =
+        sqlx::query_scalar(sql::SELECT_EARLY_END).bind(run.to_string()).fetch_optional(connection).await?;
+    from_json_opt(text.flatten().as_deref(), "runs.ended_early_json")
+}
+
+/// What was asked of a run that ended otherwise was of no effect.
+async fn conclude_early_end(tx: &mut SqliteConnection, run: RunId, state: RunState) -> Result<(), Fault> {
+    let Some(mut end) = early_end(tx, run).await? else { return Ok(()) };
+    let text = if matches!(state, RunState::Stopped | RunState::Cancelled) {
+        let begun: u32 = sqlx::query_scalar(sql::COUNT_CASES).bind(run.to_string()).fetch_one(&mut *tx).await?;
+        let query = sqlx::query_as(sql::SELECT_PLANNED_CASES).bind(run.to_string()).bind(begun);
+        let left_out: Vec<(String, String)> = query.fetch_all(&mut *tx).await?;
+        end.not_run = left_out.into_iter().map(|(footprint, workload)| PlannedCase { footprint, workload }).collect();
+        Some(json(&end, "the early end")?)
+    } else {
+        None
+    };
+    sqlx::query(sql::UPDATE_EARLY_END).bind(run.to_string()).bind(text).execute(tx).await?;
+    Ok(())
 }
 
 /// Cases that a plan asks for.

@@ -28,6 +28,7 @@ statements! {
     APPEND_RUN_WARNING = "UPDATE runs SET warnings_json = json_insert(warnings_json, '$[#]', ?2) WHERE id = ?1 \
         AND NOT EXISTS (SELECT 1 FROM json_each(warnings_json) WHERE value = ?2)";
     INSERT_EVENT = "INSERT INTO events (run_id, at, level, message) VALUES (?1, ?2, ?3, ?4)";
+    COUNT_CASES = "SELECT count(*) FROM cases WHERE run_id = ?1";
     COUNT_COMPLETE_CASES = "SELECT count(*) FROM cases WHERE run_id = ?1 AND state = 'complete'";
 
     INSERT_INTENT = "INSERT INTO journal (run_id, kind, effect, object, intent_json, created_at) \
@@ -129,13 +130,13 @@ statements! {
         (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, planned_cases \
         FROM runs WHERE deleted IS NULL AND (?2 IS NULL OR id < ?2) \
         AND (?3 IS NULL OR instr(lower(name), lower(?3)) > 0 OR instr(lower(note), lower(?3)) > 0) \
-        AND (?4 IS NULL OR ?4 = CASE WHEN state IN ('failed', 'cancelled') THEN state WHEN state <> 'done' THEN 'going-on' \
+        AND (?4 IS NULL OR ?4 = CASE WHEN state IN ('failed', 'cancelled', 'stopped') THEN state WHEN state <> 'done' THEN 'going-on' \
             WHEN complete THEN 'complete' ELSE 'incomplete' END) \
         ORDER BY id DESC LIMIT ?1";
     UNFINISHED_RUNS = "SELECT id, name, state, complete, reason, started, finished, note, rehearsal, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, planned_cases \
-        FROM runs WHERE state NOT IN ('done', 'failed', 'cancelled') ORDER BY id";
+        FROM runs WHERE state NOT IN ('done', 'failed', 'cancelled', 'stopped') ORDER BY id";
     SELECT_RUN_SUMMARY = "SELECT id, name, state, complete, reason, started, finished, note, rehearsal, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id) AS cases, \
         (SELECT count(*) FROM cases WHERE run_id = runs.id AND state = 'complete') AS complete_cases, planned_cases \
@@ -145,7 +146,13 @@ statements! {
     RUNS_WITH_PREFIX = "SELECT id FROM runs WHERE id >= ?1 AND id < ?2 AND deleted IS NULL ORDER BY id DESC LIMIT ?3";
 
     EXPORT_RUN = "SELECT id, name, state, complete, reason, started, finished, plan_yaml, plan_json, environment_json, \
-        warnings_json, seed, rehearsal, note FROM runs WHERE id = ?1 AND deleted IS NULL";
+        warnings_json, seed, rehearsal, note, ended_early_json FROM runs WHERE id = ?1 AND deleted IS NULL";
+    SELECT_EARLY_END = "SELECT ended_early_json FROM runs WHERE id = ?1";
+    UPDATE_EARLY_END = "UPDATE runs SET ended_early_json = ?2 WHERE id = ?1";
+    #[doc = "The cases of a run's plan, in its order, from place ?2 on."]
+    SELECT_PLANNED_CASES = "SELECT footprint.value ->> '$.label' AS footprint, workload.value ->> '$.name' AS workload \
+        FROM runs, json_each(plan_json, '$.footprints') AS footprint, json_each(plan_json, '$.workloads') AS workload \
+        WHERE runs.id = ?1 ORDER BY footprint.key, workload.key LIMIT -1 OFFSET ?2";
     SELECT_PLAN_YAML = "SELECT plan_yaml FROM runs WHERE id = ?1 AND deleted IS NULL";
     SELECT_RUN_WARNINGS = "SELECT warnings_json FROM runs WHERE id = ?1";
     EXPORT_EVENTS = "SELECT at, level, message FROM events WHERE run_id = ?1 ORDER BY id";
@@ -172,9 +179,11 @@ statements! {
         FROM cases AS c LEFT JOIN case_series AS s ON s.case_id = c.id \
         WHERE run_id = ?1 AND (?2 IS NULL OR ordinal = ?2) ORDER BY ordinal";
     EVENTS_AFTER = "SELECT id, at, level, message FROM events WHERE run_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
-    #[doc = "The case that was started last."]
-    LIVE_CASE = "SELECT id, ordinal, started, precondition_seconds, sample_seconds FROM cases WHERE run_id = ?1 \
-        ORDER BY ordinal DESC LIMIT 1";
+    #[doc = "The case that was started last, with the newest second of each phase."]
+    LIVE_CASE = "SELECT id, ordinal, started, precondition_seconds, sample_seconds, state <> 'running' AS ended, \
+        (SELECT max(second) FROM worker_seconds WHERE case_id = cases.id AND phase = 'precondition') AS newest_precondition, \
+        (SELECT max(second) FROM worker_seconds WHERE case_id = cases.id AND phase = 'sample') AS newest_sample \
+        FROM cases WHERE run_id = ?1 ORDER BY ordinal DESC LIMIT 1";
     LIVE_CASE_WORKERS = "SELECT worker, disks_json, failure IS NOT NULL OR finished_complete IS NOT NULL AS ended \
         FROM case_workers WHERE case_id = ?1 ORDER BY ordinal";
 

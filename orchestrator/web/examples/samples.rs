@@ -59,12 +59,13 @@ fn all() -> Vec<(&'static str, Export)> {
 
 async fn serve(address: &str, exports: Vec<Export>) -> Result<(), Failure> {
     let progress = Progress {
-        phase: "sampling".to_owned(),
-        case: Some("8k-random-70-30 on 256MiB".to_owned()),
+        phase: "256MiB: 8k-random-70-30, sample".to_owned(),
+        case: Some("case 3 of 10".to_owned()),
         percent: 24.5,
         iops: Some(24_000.0),
         mib_per_s: Some(187.5),
         seconds_left: Some(93.0),
+        ending: None,
     };
     let listener = tokio::net::TcpListener::bind(address).await?;
     let listening = listener.local_addr()?;

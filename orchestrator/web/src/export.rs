@@ -14,7 +14,7 @@ use crate::source::{Cases, Measured};
 pub const CSV_COLUMNS: [(&str, &str); 76] = [
     ("run_id", "UUID of the run"),
     ("run_name", "name of the plan"),
-    ("run_state", "done, failed, cancelled, or the state of a run that has not ended"),
+    ("run_state", "done, failed, cancelled, stopped, or the state of a run that has not ended"),
     ("run_complete", "false where anything that the plan asked for is missing or incomplete"),
     ("case", "place of the case in the run, from 1"),
     ("workload", "name of the workload"),
@@ -310,6 +310,7 @@ mod tests {
             state: "done".to_owned(),
             complete: true,
             reason: None,
+            ended_early: None,
             started: Timestamp::UNIX_EPOCH,
             finished: None,
             rehearsal: false,

@@ -40,8 +40,8 @@ pub use export::{CSV_COLUMNS, cases_csv, export_json};
 pub use hosts::AllowedHosts;
 pub use listener::{CONNECTION_LIMIT, HEADER_PATIENCE, serve};
 pub use live::{
-    Beat, CaseSecond, DiskBeat, Finding, Findings, Health, Hub, Layout, LiveEnd, LiveProgress, Onlooker, SoFar,
-    StartError, Workshop,
+    Beat, CaseSecond, DiskBeat, Finding, Findings, Health, Hub, Layout, LiveEnd, LiveProgress, Onlooker, Prospect,
+    SoFar, StartError, Workshop,
 };
 pub use report::report_html;
 pub use routes::{Access, Route};

@@ -98,7 +98,7 @@ pub struct RunSummary {
     pub id: Uuid,
     /// Name of the plan.
     pub name: String,
-    /// `planned`, `provisioning`, … `done`, `failed` or `cancelled`, as in the export.
+    /// `planned`, `provisioning`, … `done`, `failed`, `cancelled` or `stopped`, as in the export.
     pub state: String,
     /// False where anything that the plan asked for is missing or incomplete.
     pub complete: bool,
@@ -119,9 +119,11 @@ pub struct RunSummary {
 /// How far a run is.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Progress {
-    /// What is being done, for a person: `filling`, `sampling`.
+    /// What is being done, for a person: `256MiB: fill`, `1GiB: 4k-random-read, sample`.
+    #[schema(example = "1GiB: 4k-random-read, sample")]
     pub phase: String,
-    /// The case that it is done for: `4k-random-read on 1GiB`.
+    /// The case begun last and how many there are, counted from 1: `case 3 of 10`. Null before the first.
+    #[schema(example = "case 3 of 10")]
     pub case: Option<String>,
     /// Share of the run that is done, 0 to 100.
     pub percent: f64,
@@ -131,4 +133,6 @@ pub struct Progress {
     pub mib_per_s: Option<f64>,
     /// Estimated seconds to the end of the run.
     pub seconds_left: Option<f64>,
+    /// Somebody ends it early: `stop`, once the case that is being measured has its result, or `cancel`, at once.
+    pub ending: Option<String>,
 }

@@ -50,6 +50,7 @@ impl StoreSource {
             iops: now.iops,
             mib_per_s: now.mib_per_s,
             seconds_left: now.seconds_left,
+            ending: self.hub.ended_by(id).map(|end| end.how.as_str().to_owned()),
         })
     }
 
@@ -149,5 +150,36 @@ fn summary(run: store::RunSummary) -> RunSummary {
         finished: run.finished,
         note: run.note,
         rehearsal: run.rehearsal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use store::DataDir;
+    use utoipa::PartialSchema as _;
+
+    use super::*;
+    use crate::live::{Beat, LiveProgress};
+
+    #[tokio::test]
+    async fn the_progress_counts_cases_as_its_description_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&DataDir::new(dir.path())).await.unwrap();
+        let (hub, id) = (Arc::<Hub>::default(), Uuid::now_v7());
+        let plan = plan::parse("demo", plan::DEMO_PLAN, &plan::Profiles::shipped()).unwrap();
+        hub.begin(id, Timestamp::now(), &plan, &plan::schedule(&plan, plan::FillRate::assumed()));
+        let source = StoreSource::new(store, Arc::clone(&hub), dir.path().to_owned());
+        let now = async |case| {
+            let step = "1GiB: 4k-random-read, sample".to_owned();
+            let progress = LiveProgress { case, cases: 10, step, ..LiveProgress::default() };
+            hub.beat(Beat { progress: Some(progress), ..Beat::default() });
+            source.progress(id).await.unwrap()
+        };
+        assert_eq!(now(0).await.case, None, "before the first");
+        let described = serde_json::to_value(Progress::schema()).unwrap();
+        let third = now(3).await;
+        assert_eq!(described["properties"]["case"]["example"], serde_json::json!(third.case));
+        assert_eq!(described["properties"]["phase"]["example"], third.phase);
     }
 }

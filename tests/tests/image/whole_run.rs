@@ -7,10 +7,9 @@ use std::time::Instant;
 use analysis::export::{Case, Export};
 use end_to_end::{Site, skip};
 use hypervisor::vm::{Accelerator, LocalVm, Throttle, VmOptions};
-use run::{Place, Progress, Request, RunOptions, execute};
+use run::{Brake, Place, Progress, Request, RunOptions, execute};
 use store::{DataDir, RunState, Store};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use crate::machine::BOUND;
 use crate::site::{authority, image, lacking};
@@ -70,7 +69,7 @@ async fn a_vm_reset_in_the_middle_of_a_sample_costs_its_part_and_not_the_run() {
     let request = Request { plan, plan_yaml: PLAN.into(), options: RunOptions::default() };
     let (progress, mut seen) = watch::channel(Progress::default());
     let started = Instant::now();
-    let running = execute(&store, &place, &request, progress, CancellationToken::new());
+    let running = execute(&store, &place, &request, progress, Brake::default());
     let resetting = async {
         sampling(&mut seen).await;
         println!("two VMs enrolled, filled and loading {:.1} s after the run's start", started.elapsed().as_secs_f64());

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test's panic is its failure")]
 
 mod canary;
+mod ended_early;
 mod guard;
 mod liar;
 mod place;
@@ -128,7 +129,7 @@ async fn a_run_is_cancelled_while_its_workers_enrol() {
         }
     };
     tokio::time::timeout(place::PATIENCE, enrolling).await.expect("enrolling in time");
-    bench.cancel.cancel();
+    bench.brake.cancel("the user");
     let (_, export) = running.await.unwrap();
     assert_eq!((export.run.state.as_str(), export.run.reason.as_deref()), ("cancelled", Some("cancelled by the user")));
     assert_eq!((export.cases.len(), bench.disk_files()), (0, 0));

@@ -14,12 +14,11 @@ use hypervisor::{
     WorkerState,
 };
 use run::fleet::{Authority, CERTIFICATE_FILE};
-use run::{CanaryReport, Place, Progress, Request, RunOptions, WatchTimes, execute};
+use run::{Brake, CanaryReport, Place, Progress, Request, RunOptions, WatchTimes, execute};
 use serde_json::json;
 use store::{DataDir, RunId, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use worker::{Agent, Config, DiskArg, Machine};
 
 use crate::liar::{Wrong, lie};
@@ -291,7 +290,7 @@ pub(crate) struct Bench {
     pub(crate) store: Store,
     pub(crate) place: InProcess,
     pub(crate) progress: watch::Sender<Progress>,
-    pub(crate) cancel: CancellationToken,
+    pub(crate) brake: Brake,
 }
 
 impl Bench {
@@ -306,7 +305,7 @@ impl Bench {
         let (tasks, created, harm) = (Mutex::default(), Mutex::default(), AtomicBool::new(faults.harm));
         let place = InProcess { disks, certificate, faults, tasks, created, harm };
         let (progress, _) = watch::channel(Progress::default());
-        Arc::new(Self { directory, authority, store, place, progress, cancel: CancellationToken::new() })
+        Arc::new(Self { directory, authority, store, place, progress, brake: Brake::default() })
     }
 
     fn place(&self) -> Place<'_> {
@@ -333,7 +332,7 @@ impl Bench {
 
     async fn fly(&self, request: Request) -> CanaryReport {
         let place = self.place();
-        let flying = run::canary(&self.store, &place, &request, self.progress.clone(), self.cancel.clone());
+        let flying = run::canary(&self.store, &place, &request, self.progress.clone(), self.brake.clone());
         tokio::time::timeout(PATIENCE, flying).await.expect("the canary ends in time").unwrap()
     }
 
@@ -349,9 +348,21 @@ impl Bench {
 
     async fn run_with(&self, yaml: &str, canary: bool) -> (RunId, Export) {
         let (place, request) = (self.place(), request(yaml, canary));
-        let running = execute(&self.store, &place, &request, self.progress.clone(), self.cancel.clone());
+        let running = execute(&self.store, &place, &request, self.progress.clone(), self.brake.clone());
         let run = tokio::time::timeout(PATIENCE, running).await.expect("the run ends in time").unwrap();
         (run, self.store.load_export(run).await.unwrap())
+    }
+
+    /// The place as another orchestrator finds it.
+    pub(crate) fn place_anew(&self) -> InProcess {
+        InProcess {
+            disks: self.place.disks.clone(),
+            certificate: self.place.certificate.clone(),
+            faults: Faults::default(),
+            tasks: Mutex::default(),
+            created: Mutex::default(),
+            harm: AtomicBool::new(false),
+        }
     }
 
     /// Files of data disks that exist.

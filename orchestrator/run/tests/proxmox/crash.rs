@@ -29,11 +29,11 @@ async fn live(bench: &Bench, kill: Kill) -> (bool, usize) {
         while provider.started.load(Ordering::Relaxed) < 2 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        bench.cancel.cancel();
+        bench.brake.cancel("the user");
         std::future::pending::<()>().await;
     };
     let lived = tokio::select! {
-        run = run::execute(&store, &place, &request, bench.progress.clone(), bench.cancel.clone()) => run.is_ok(),
+        run = run::execute(&store, &place, &request, bench.progress.clone(), bench.brake.clone()) => run.is_ok(),
         () = provider.kill.killed.notified() => false,
         () = cancel => false,
     };

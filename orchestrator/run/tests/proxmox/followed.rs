@@ -15,12 +15,11 @@ use hypervisor::{
     Intent, Inventory, Journal, JournalEntry, JournalError, LeftAlone, Observed, Search, WorkerSpec,
 };
 use run::fleet::Authority;
-use run::{Place, Progress, Request, RunOptions, WatchTimes, WorkerImage};
+use run::{Brake, Place, Progress, Request, RunOptions, WatchTimes, WorkerImage};
 use serde_json::Value;
 use store::{DataDir, RunId, Store};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use worker::{Agent, Config, DiskArg, Machine};
 
 use crate::fakes::{Fake, SECRET, TOKEN, quick};
@@ -243,7 +242,7 @@ pub(crate) struct Bench {
     authority: Arc<Authority>,
     image: WorkerImage,
     pub(crate) progress: watch::Sender<Progress>,
-    pub(crate) cancel: CancellationToken,
+    pub(crate) brake: Brake,
 }
 
 impl Bench {
@@ -257,7 +256,7 @@ impl Bench {
         let image = WorkerImage { path, mtu: None, addresses: None };
         let authority = Arc::new(Authority::open(&dir.path().join("tls")).unwrap());
         let (progress, _) = watch::channel(Progress::default());
-        Some(Self { dir, fake, authority, image, progress, cancel: CancellationToken::new() })
+        Some(Self { dir, fake, authority, image, progress, brake: Brake::default() })
     }
 
     /// The store, as a process finds it when it starts.
@@ -294,7 +293,7 @@ impl Bench {
     pub(crate) async fn run(&self, yaml: &str, canary: bool) -> (RunId, Export) {
         let (store, provider) = (self.store().await, self.provider(false, Kill::default(), quick()));
         let (place, request) = (self.place(&provider), request(yaml, canary));
-        let running = run::execute(&store, &place, &request, self.progress.clone(), self.cancel.clone());
+        let running = run::execute(&store, &place, &request, self.progress.clone(), self.brake.clone());
         let run = tokio::time::timeout(PATIENCE, running).await.expect("the run ends in time").unwrap();
         (run, store.load_export(run).await.unwrap())
     }

@@ -97,7 +97,7 @@ async fn vms_that_do_not_boot_or_do_not_get_through_are_named_by_node_within_the
     let (store, provider) = (bench.store().await, bench.provider(true, Kill::default(), quick()));
     let (place, mut request) = (bench.place(&provider), request(&plan("1s"), false));
     request.plan.canary_wait_seconds = 2;
-    let flying = run::canary(&store, &place, &request, bench.progress.clone(), bench.cancel.clone());
+    let flying = run::canary(&store, &place, &request, bench.progress.clone(), bench.brake.clone());
     let report = tokio::time::timeout(PATIENCE, flying).await.expect("its bound is short").unwrap();
     let broken: Vec<(&str, Link)> =
         report.hosts.iter().filter_map(|host| Some((host.host.as_deref()?, host.failure.as_ref()?.0))).collect();
@@ -117,7 +117,7 @@ async fn a_node_that_goes_offline_under_load_ends_the_run_and_what_it_has_is_rem
     let before = bench.fake.inventory();
     let (store, provider) = (bench.store().await, bench.provider(false, Kill::default(), quick()));
     let (place, request) = (bench.place(&provider), request(&plan("600s"), false));
-    let running = run::execute(&store, &place, &request, bench.progress.clone(), bench.cancel.clone());
+    let running = run::execute(&store, &place, &request, bench.progress.clone(), bench.brake.clone());
     let failing = async {
         let mut progress = bench.progress.subscribe();
         progress.wait_for(|progress| progress.state == "sampling" && progress.iops.is_some()).await.unwrap();
@@ -161,7 +161,7 @@ async fn a_breach_stops_the_load_within_15_s_at_the_intervals_of_a_real_run() {
     let (store, provider) = (bench.store().await, bench.provider(false, Kill::default(), quick()));
     let (place, mut request) = (bench.place(&provider), request(&plan("600s"), false));
     request.options.watch = WatchTimes::default();
-    let running = run::execute(&store, &place, &request, bench.progress.clone(), bench.cancel.clone());
+    let running = run::execute(&store, &place, &request, bench.progress.clone(), bench.brake.clone());
     let harmed = async {
         let mut progress = bench.progress.subscribe();
         progress.wait_for(|progress| progress.state == "sampling" && progress.iops.is_some()).await.unwrap();

@@ -93,8 +93,8 @@ async fn a_database_of_a_newer_version_is_refused_and_left_alone() {
     let before = std::fs::read(&file).unwrap();
     let data_dir = DataDir::new(bench.dir.path());
     for error in [Store::open(&data_dir).await.unwrap_err(), Store::open_read_only(&data_dir).await.unwrap_err()] {
-        assert!(matches!(error, StoreError::NewerVersion { found: 99, known: 9, .. }), "{error}");
-        assert!(error.to_string().contains("schema version 99, this program knows up to 9"), "{error}");
+        assert!(matches!(error, StoreError::NewerVersion { found: 99, known: 10, .. }), "{error}");
+        assert!(error.to_string().contains("schema version 99, this program knows up to 10"), "{error}");
     }
     assert_eq!(std::fs::read(&file).unwrap(), before);
 }
@@ -123,10 +123,21 @@ async fn a_database_of_the_first_version_is_brought_up_to_date_with_its_cases() 
     for column in ["per_disk_json", "brief_disks_json", "storage_json"] {
         execute(&file, sqlx::AssertSqlSafe(format!("ALTER TABLE cases DROP COLUMN {column}"))).await;
     }
+    execute(&file, "ALTER TABLE runs DROP COLUMN ended_early_json").await;
+    let unchecked = "PRAGMA writable_schema = ON; \
+        UPDATE sqlite_schema SET sql = replace(sql, ', ''stopped'')', ')') WHERE name = 'runs'; PRAGMA writable_schema = RESET";
+    execute(&file, unchecked).await;
     execute(&file, "DELETE FROM _sqlx_migrations WHERE version > 1").await;
     let older = Store::open_read_only(&data_dir).await.unwrap_err();
-    assert!(matches!(older, StoreError::OlderVersion { found: 1, known: 9, .. }), "{older}");
+    assert!(matches!(older, StoreError::OlderVersion { found: 1, known: 10, .. }), "{older}");
     let store = Store::open(&data_dir).await.unwrap();
+    let end = store::RunEnd { state: store::RunState::Stopped, reason: None, planned_cases: 1 };
+    store.finish_run(bench.run, &end).await.unwrap();
+    if let Some(checked) = sqlite3(&file, "PRAGMA integrity_check") {
+        assert_eq!(checked, "ok");
+        let text = sqlite3(&file, "SELECT sql FROM sqlite_schema WHERE name = 'runs'").unwrap();
+        assert!(text.contains("'cancelled', 'stopped'))") && text.contains("ended_early_json TEXT CHECK"), "{text}");
+    }
     let result = store.evaluate_case(case, analysis::case::Ending::Ran).await.unwrap();
     assert_eq!(result.figures.per_disk.len(), 2);
     assert_eq!(result.figures.per_worker[0].generator.as_ref().unwrap().io_wq_cpu, 0.0);

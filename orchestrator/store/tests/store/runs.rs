@@ -1,8 +1,9 @@
 //! Runs, their states, events and journal; finding a run.
 
 use crate::support::{Bench, new_run};
+use analysis::export::{EarlyEnd, How, PlannedCase};
 use serde_json::json;
-use store::{Effect, Intent, LATEST, Level, Outcome, RunEnd, RunState};
+use store::{Effect, Intent, LATEST, Level, Outcome, RunEnd, RunFilter, RunGroup, RunState};
 
 #[tokio::test]
 async fn a_run_goes_through_its_states_and_each_is_recorded() {
@@ -34,6 +35,42 @@ async fn a_run_goes_through_its_states_and_each_is_recorded() {
     );
     assert_eq!(run.plan["workers"]["count"], 2);
     assert_eq!(run.plan_yaml, "name: two workers\n");
+}
+
+#[tokio::test]
+async fn who_ended_a_run_early_is_kept_with_the_cases_that_were_not_run() {
+    for (how, state, group) in [
+        (How::Stop, RunState::Stopped, Some(RunGroup::Stopped)),
+        (How::Cancel, RunState::Cancelled, Some(RunGroup::Cancelled)),
+        (How::Stop, RunState::Failed, None),
+    ] {
+        let mut bench = Bench::new().await;
+        let workload = bench.plan.workloads[0].clone();
+        bench.plan.workloads.push(plan::Workload { name: "second".into(), ..workload });
+        bench.plan.footprints.push(plan::Footprint { bytes: 2_000_000_000, label: "2GB".into() });
+        bench.run = new_run(&bench.store, &bench.plan).await;
+        bench.start_case(&crate::support::fleet()).await;
+        assert_eq!(bench.store.early_end(bench.run).await.unwrap(), None);
+        let end = EarlyEnd { how, by: "alice".into(), at: jiff::Timestamp::UNIX_EPOCH, not_run: Vec::new() };
+        bench.store.set_early_end(bench.run, &end).await.unwrap();
+        assert_eq!(bench.store.early_end(bench.run).await.unwrap(), Some(end.clone()));
+        let ended = RunEnd { state, reason: Some("alice did it".into()), planned_cases: 4 };
+        assert!(!bench.store.finish_run(bench.run, &ended).await.unwrap(), "it is not complete");
+
+        let case =
+            |footprint: &str, workload: &str| PlannedCase { footprint: footprint.into(), workload: workload.into() };
+        let first = &bench.plan.workloads[0].name;
+        let not_run = vec![case("1GB", "second"), case("2GB", first), case("2GB", "second")];
+        let kept = group.map(|_| EarlyEnd { not_run, ..end });
+        assert_eq!(bench.store.load_export(bench.run).await.unwrap().run.ended_early, kept, "{state}");
+        for other in RunGroup::ALL.into_iter().filter(|group| matches!(group, RunGroup::Stopped | RunGroup::Cancelled))
+        {
+            let filter = RunFilter { state: Some(other), ..RunFilter::all(10) };
+            let listed = bench.store.filter_runs(&filter).await.unwrap();
+            assert_eq!(listed.iter().any(|run| run.id == bench.run), Some(other) == group, "{state}, {other:?}");
+        }
+        assert!(bench.store.unfinished_runs().await.unwrap().iter().all(|run| run.id != bench.run), "it has ended");
+    }
 }
 
 #[tokio::test]

@@ -196,7 +196,7 @@ fn beat(at: u32, ordinal: u32, second: &Second) -> Beat {
     let disk = DiskBeat { count, sum_ns: count * 150_000, max_ns: 4_000_000, errors: 0 };
     let disks: BTreeMap<_, _> =
         (1..=WORKERS).map(|worker| (format!("worker-{worker}"), (0..DISKS).map(|_| disk).collect())).collect();
-    let second = CaseSecond { at, second: second.clone(), asked: (true, true), disks };
+    let second = CaseSecond { at, second: Some(second.clone()), asked: (true, true), disks };
     let progress = LiveProgress {
         state: "sampling".into(),
         step: "a case".into(),

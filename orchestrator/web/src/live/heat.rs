@@ -42,6 +42,8 @@ pub type Layout = Vec<(String, Vec<String>)>;
 pub(crate) struct HeatWindow {
     layout: Layout,
     seconds: VecDeque<BTreeMap<String, Vec<DiskBeat>>>,
+    /// When the newest of them began, seconds after the run did.
+    newest: u32,
     errors: BTreeMap<String, Vec<u64>>,
 }
 
@@ -50,6 +52,8 @@ pub(crate) struct HeatWindow {
 pub(crate) struct Heat {
     /// Seconds that the figures cover.
     pub(crate) seconds: usize,
+    /// When the newest of them began, seconds after the run did.
+    pub(crate) newest: u32,
     /// Each cell is a whole worker.
     pub(crate) by_worker: bool,
     pub(crate) rows: Vec<HeatRow>,
@@ -68,8 +72,9 @@ impl HeatWindow {
         *self = Self { layout, ..Self::default() };
     }
 
-    /// A second of the workers that delivered it.
-    pub(crate) fn add(&mut self, second: BTreeMap<String, Vec<DiskBeat>>) {
+    /// A second of the workers that delivered it, which began `at` seconds after the run.
+    pub(crate) fn add(&mut self, at: u32, second: BTreeMap<String, Vec<DiskBeat>>) {
+        self.newest = self.newest.max(at);
         for (worker, disks) in &second {
             let sums = self.errors.entry(worker.clone()).or_default();
             sums.resize(disks.len().max(sums.len()), 0);
@@ -99,7 +104,7 @@ impl HeatWindow {
             };
             HeatRow { worker: worker.clone(), cells }
         });
-        Some(Heat { seconds: self.seconds.len(), by_worker, rows: rows.collect() })
+        Some(Heat { seconds: self.seconds.len(), newest: self.newest, by_worker, rows: rows.collect() })
     }
 
     /// A disk over the window; its errors over the case.
@@ -141,10 +146,10 @@ mod tests {
         assert_eq!(window.map(), None);
         for second in 0..25 {
             let slow = if second < 15 { 100 } else { 900 };
-            window.add([("w1".to_owned(), vec![beat(10, 100), beat(2, slow)])].into());
+            window.add(second, [("w1".to_owned(), vec![beat(10, 100), beat(2, slow)])].into());
         }
         let map = window.map().unwrap();
-        assert_eq!((map.seconds, map.by_worker), (10, false));
+        assert_eq!((map.seconds, map.newest, map.by_worker), (10, 24, false));
         let cells = &map.rows[0].cells;
         assert_eq!(cells[0], ("d0".to_owned(), 10.0, Some(100.0), 200.0, 25));
         assert_eq!(cells[1], ("d1".to_owned(), 2.0, Some(900.0), 1_800.0, 25));
@@ -154,7 +159,7 @@ mod tests {
     #[test]
     fn too_many_disks_become_a_cell_a_worker() {
         let mut window = window(MAX_CELLS);
-        window.add([("w1".to_owned(), vec![beat(10, 100), beat(30, 300)])].into());
+        window.add(0, [("w1".to_owned(), vec![beat(10, 100), beat(30, 300)])].into());
         let map = window.map().unwrap();
         assert!(map.by_worker);
         assert_eq!(map.rows[0].cells, [("w1".to_owned(), 40.0, Some(250.0), 600.0, 2)]);

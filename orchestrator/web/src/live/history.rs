@@ -1,5 +1,5 @@
 //! A series of any length in bounded memory: when it is full, each two neighbours become one that keeps the lowest and the highest
-//! of both, so that no spike and no dip is lost.
+//! of both and the seconds that are missing from either, so that no spike, no dip and no gap is lost.
 
 use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
@@ -15,14 +15,19 @@ pub(crate) struct Bucket {
     /// Place: it covers seconds `[index × step, (index + 1) × step)`.
     pub(crate) index: u32,
     pub(crate) range: [Option<(f64, f64)>; FIGURES],
+    /// Seconds of them that are known to be missing.
+    pub(crate) missing: u32,
 }
 
 impl Bucket {
-    fn of(index: u32, values: &Figures) -> Self {
-        Self { index, range: values.map(|value| value.map(|value| (value, value))) }
+    /// Of one second; it is missing where there are no figures.
+    fn of(index: u32, values: Option<&Figures>) -> Self {
+        let range = values.copied().unwrap_or_default().map(|value| value.map(|value| (value, value)));
+        Self { index, range, missing: u32::from(values.is_none()) }
     }
 
     fn merge(&mut self, other: &Self) {
+        self.missing += other.missing;
         for (mine, theirs) in self.range.iter_mut().zip(&other.range) {
             *mine = match (*mine, *theirs) {
                 (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
@@ -32,15 +37,16 @@ impl Bucket {
     }
 }
 
-/// `[index, low, high, low, high, …]`, null where a figure has no value.
+/// `[index, low, high, low, high, …, missing]`, null where a figure has no value.
 impl Serialize for Bucket {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(1 + 2 * FIGURES))?;
+        let mut list = serializer.serialize_seq(Some(2 + 2 * FIGURES))?;
         list.serialize_element(&self.index)?;
         for range in &self.range {
             list.serialize_element(&range.map(|(low, _)| shorten(low)))?;
             list.serialize_element(&range.map(|(_, high)| shorten(high)))?;
         }
+        list.serialize_element(&self.missing)?;
         list.end()
     }
 }
@@ -64,7 +70,7 @@ pub(crate) fn shorten_time(seconds: f64) -> f64 {
 pub(crate) struct History {
     /// Seconds a bucket, a power of two.
     pub(crate) step: u32,
-    /// Ascending by index; a second that is missing everywhere has no bucket.
+    /// Ascending by index; what was never told has no bucket.
     pub(crate) buckets: Vec<Bucket>,
 }
 
@@ -84,8 +90,8 @@ impl Default for History {
 }
 
 impl History {
-    /// Adds what was measured in a second, counted from the start of the run. Seconds may come late.
-    pub(crate) fn add(&mut self, second: u32, values: &Figures) -> Change {
+    /// Adds what was measured in a second, counted from the start of the run; none where it is missing. Seconds may come late.
+    pub(crate) fn add(&mut self, second: u32, values: Option<&Figures>) -> Change {
         let new = Bucket::of(second / self.step, values);
         match self.buckets.binary_search_by_key(&new.index, |bucket| bucket.index) {
             Ok(position) => {
@@ -141,7 +147,7 @@ mod tests {
                 41_234 => 9_000.0,
                 _ => 500.0 + f64::from(second % 7),
             };
-            history.add(second, &only(value));
+            history.add(second, Some(&only(value)));
             most = most.max(history.buckets.len());
         }
         assert!(most <= MAX_BUCKETS, "{most} buckets at a time");
@@ -161,10 +167,10 @@ mod tests {
     #[test]
     fn a_late_second_finds_its_bucket_and_a_gap_stays_one() {
         let mut history = History::default();
-        assert_eq!(history.add(0, &only(1.0)), Change::Bucket(0));
-        assert_eq!(history.add(5, &only(2.0)), Change::Bucket(1));
-        assert_eq!(history.add(3, &only(3.0)), Change::Bucket(1));
-        assert_eq!(history.add(3, &only(0.5)), Change::Bucket(1));
+        assert_eq!(history.add(0, Some(&only(1.0))), Change::Bucket(0));
+        assert_eq!(history.add(5, Some(&only(2.0))), Change::Bucket(1));
+        assert_eq!(history.add(3, Some(&only(3.0))), Change::Bucket(1));
+        assert_eq!(history.add(3, Some(&only(0.5))), Change::Bucket(1));
         let indexes: Vec<u32> = history.buckets.iter().map(|bucket| bucket.index).collect();
         assert_eq!(indexes, [0, 3, 5]);
         assert_eq!(history.buckets[1].range[0], Some((0.5, 3.0)));
@@ -172,10 +178,29 @@ mod tests {
     }
 
     #[test]
+    fn a_gap_that_is_shorter_than_a_step_is_kept_with_what_lies_around_it() {
+        let mut history = History::default();
+        for second in 0..10_000 {
+            let value = f64::from(second % 5);
+            history.add(second, Some(&only(value)).filter(|_| second != 1_234 && !(7_000..7_003).contains(&second)));
+        }
+        assert!(history.step >= 16, "a step is longer than the gaps: {} s", history.step);
+        let missing: Vec<(u32, u32)> = history
+            .buckets
+            .iter()
+            .filter(|bucket| bucket.missing > 0)
+            .map(|bucket| (bucket.index * history.step, bucket.missing))
+            .collect();
+        let step = history.step;
+        assert_eq!(missing, [(1_234 / step * step, 1), (7_000 / step * step, 3)]);
+        assert!(history.buckets.iter().all(|bucket| bucket.range[0] == Some((0.0, 4.0))), "lowest and highest stay");
+    }
+
+    #[test]
     fn seconds_far_apart_fold_until_there_is_room() {
         let mut history = History::default();
         for index in 0..=u32::try_from(MAX_BUCKETS).unwrap() {
-            history.add(index * 100, &only(1.0));
+            history.add(index * 100, Some(&only(1.0)));
         }
         assert!(history.buckets.len() <= MAX_BUCKETS);
         assert_eq!(history.step, 128);
@@ -185,10 +210,11 @@ mod tests {
     fn a_bucket_is_a_short_list() {
         let mut values = only(1_234.567);
         values[2] = Some(0.0);
-        let json = serde_json::to_value(Bucket::of(7, &values)).unwrap();
+        let json = serde_json::to_value(Bucket::of(7, Some(&values))).unwrap();
         assert_eq!(json[0], 7);
         assert_eq!((&json[1], &json[2]), (&serde_json::json!(1235.0), &serde_json::json!(1235.0)));
         assert!(json[3].is_null() && json[5] == serde_json::json!(0.0));
-        assert_eq!(json.as_array().unwrap().len(), 1 + 2 * FIGURES);
+        assert_eq!(json.as_array().unwrap().len(), 2 + 2 * FIGURES);
+        assert_eq!(json[1 + 2 * FIGURES], 0);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use analysis::export::{Event, HostLoad, Ops, Second, StorageHealth};
+use analysis::export::{EarlyEnd, Event, HostLoad, How, Ops, Second, StorageHealth};
 use jiff::Timestamp;
 use plan::{Schedule, Target, TestPlan};
 use serde::Serialize;
@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::figures::{self, FIGURE_NAMES, Figures};
 use super::heat::{DiskBeat, HeatWindow, Layout};
 use super::history::{Bucket, Change, History};
+use super::prospect::{self, Prospect};
 use super::steps::{self, StepView};
 
 /// Seconds that are kept one by one, beside the whole run in bounded steps.
@@ -62,11 +63,11 @@ pub struct LiveProgress {
 pub struct CaseSecond {
     /// When it began, seconds after the run did.
     pub at: u32,
-    /// The cluster.
-    pub second: Second,
+    /// The cluster; none where a worker's part is missing, which is a gap.
+    pub second: Option<Second>,
     /// The workload reads, and it writes.
     pub asked: (bool, bool),
-    /// By worker, in the order of its disks; empty where that is not known any more.
+    /// By worker that delivered it, in the order of its disks; empty where that is not known any more.
     pub disks: BTreeMap<String, Vec<DiskBeat>>,
 }
 
@@ -168,7 +169,8 @@ struct LiveRun {
     guard: VecDeque<Event>,
     so_far: Option<SoFar>,
     end: Option<LiveEnd>,
-    stopping: bool,
+    /// Somebody ends it early.
+    ending: Option<EarlyEnd>,
 }
 
 /// What a viewer starts from.
@@ -213,7 +215,7 @@ impl Hub {
             guard: VecDeque::new(),
             so_far: None,
             end: None,
-            stopping: false,
+            ending: None,
         });
         drop(state);
         self.send(|run, message| run.describe(message));
@@ -224,11 +226,11 @@ impl Hub {
         self.send(|run, message| run.take(beat, message));
     }
 
-    /// Somebody asked the run to stop.
-    pub fn stopping(&self) {
+    /// Somebody asked the run to end early.
+    pub fn ending(&self, end: EarlyEnd) {
         self.send(|run, message| {
-            run.stopping = true;
-            message.insert("stopping".to_owned(), Value::Bool(true));
+            run.ending = Some(end);
+            message.insert("ending".to_owned(), run.ending_json());
         });
     }
 
@@ -268,6 +270,20 @@ impl Hub {
         self.lock().run.as_ref().filter(|run| run.id == id).map(|run| run.progress.clone())
     }
 
+    /// How run `id` is being ended early; none where the hub does not show it, or nobody asked for it.
+    #[must_use]
+    pub fn ended_by(&self, id: Uuid) -> Option<EarlyEnd> {
+        self.lock().run.as_ref().filter(|run| run.id == id)?.ending.clone()
+    }
+
+    /// What ending run `id` now does; none where the hub does not show it, or it has ended.
+    #[must_use]
+    pub fn prospect(&self, id: Uuid, how: How) -> Option<Prospect> {
+        let state = self.lock();
+        let run = state.run.as_ref().filter(|run| run.id == id && run.end.is_none())?;
+        Some(prospect::prospect(how, &run.steps, &run.progress))
+    }
+
     /// The figures so far of the case of run `id` that goes on; none where the hub does not show it, or between cases.
     #[must_use]
     pub fn so_far(&self, id: Uuid) -> Option<SoFar> {
@@ -284,6 +300,7 @@ impl Hub {
         run.describe(&mut message);
         Some(Snapshot {
             event_id,
+            sequence: state.sequence,
             json: Value::Object(message).to_string(),
             name: run.name.clone(),
             began: run.began,
@@ -295,7 +312,8 @@ impl Hub {
             warnings: run.warnings.clone(),
             guard: run.guard.iter().cloned().collect(),
             end: run.end.clone(),
-            stopping: run.stopping,
+            ending: run.ending.clone(),
+            prospects: [How::Stop, How::Cancel].map(|how| prospect::prospect(how, &run.steps, &run.progress).words),
         })
     }
 
@@ -362,6 +380,7 @@ impl State {
 pub(crate) struct Snapshot {
     /// Id of the message that it holds the place of.
     pub(crate) event_id: String,
+    pub(crate) sequence: u64,
     /// Everything, as the page's script takes it.
     pub(crate) json: String,
     pub(crate) name: String,
@@ -374,7 +393,9 @@ pub(crate) struct Snapshot {
     pub(crate) warnings: Vec<String>,
     pub(crate) guard: Vec<Event>,
     pub(crate) end: Option<LiveEnd>,
-    pub(crate) stopping: bool,
+    pub(crate) ending: Option<EarlyEnd>,
+    /// What a stop and a cancellation would do.
+    pub(crate) prospects: [String; 2],
 }
 
 impl LiveRun {
@@ -399,12 +420,24 @@ impl LiveRun {
             "health": self.health,
             "warnings": self.warnings,
             "guard": self.guard,
-            "stopping": self.stopping,
+            "ending": self.ending_json(),
+            "prospects": self.prospects_json(),
             "end": self.end,
         });
         if let Value::Object(whole) = whole {
             message.extend(whole);
         }
+    }
+
+    /// How it is being ended early: `{how, words}`, or null.
+    fn ending_json(&self) -> Value {
+        self.ending.as_ref().map_or(Value::Null, |end| json!({ "how": end.how, "words": prospect::ending(end) }))
+    }
+
+    /// What a stop and a cancellation would do, in words.
+    fn prospects_json(&self) -> Value {
+        let words = |how| prospect::prospect(how, &self.steps, &self.progress).words;
+        json!({ "stop": words(How::Stop), "cancel": words(How::Cancel) })
     }
 
     fn take(&mut self, beat: Beat, message: &mut Map<String, Value>) {
@@ -414,6 +447,7 @@ impl LiveRun {
             self.steps_into(message, &changed);
             message.insert("progress".to_owned(), json!(progress));
             self.progress = progress;
+            message.insert("prospects".to_owned(), self.prospects_json());
         }
         if let Some(layout) = beat.layout {
             self.heat.begin(layout);
@@ -428,17 +462,21 @@ impl LiveRun {
             message.insert("warnings".to_owned(), json!(warnings));
             self.warnings = warnings;
         }
-        let fresh: Vec<(u32, Figures)> = beat
+        let figures = |second: &CaseSecond| {
+            let (reads, writes) = second.asked;
+            second.second.as_ref().map(|second| figures::of_case(second, reads, writes))
+        };
+        let fresh: Vec<(u32, Option<Figures>)> = beat
             .seconds
             .iter()
-            .map(|second| (second.at, figures::of_case(&second.second, second.asked.0, second.asked.1)))
-            .chain(beat.fill.map(|(at, mib_per_s)| (at, figures::of_fill(mib_per_s))))
+            .map(|second| (second.at, figures(second)))
+            .chain(beat.fill.map(|(at, mib_per_s)| (at, Some(figures::of_fill(mib_per_s)))))
             .collect();
         let beaten = beat.seconds.iter().any(|second| !second.disks.is_empty());
         beat.seconds
             .into_iter()
             .filter(|second| !second.disks.is_empty())
-            .for_each(|second| self.heat.add(second.disks));
+            .for_each(|second| self.heat.add(second.at, second.disks));
         if beaten {
             message.insert("heat".to_owned(), json!(self.heat.map()));
         }
@@ -471,25 +509,26 @@ impl LiveRun {
         }
     }
 
-    /// New seconds one by one, and the buckets of the whole run that they changed: all where it was folded.
-    fn series_into(&mut self, message: &mut Map<String, Value>, fresh: &[(u32, Figures)]) {
+    /// New seconds one by one, but for those that are missing, and the buckets of the whole run that they changed: all where it was folded.
+    fn series_into(&mut self, message: &mut Map<String, Value>, fresh: &[(u32, Option<Figures>)]) {
         if fresh.is_empty() {
             return;
         }
         let mut folded = false;
         let mut changed: BTreeMap<u32, Bucket> = BTreeMap::new();
         for (at, figures) in fresh {
-            match self.history.add(*at, figures) {
+            match self.history.add(*at, figures.as_ref()) {
                 Change::Folded => folded = true,
                 Change::Bucket(place) => {
                     let bucket = self.history.buckets[place].clone();
                     changed.insert(bucket.index, bucket);
                 }
             }
-            self.recent.push_back((*at, *figures));
+            self.recent.extend(figures.map(|figures| (*at, figures)));
         }
         self.recent.drain(..self.recent.len().saturating_sub(RECENT_SECONDS));
-        let seconds: Vec<Value> = fresh.iter().map(|(at, figures)| second_json(*at, figures)).collect();
+        let seconds: Vec<Value> =
+            fresh.iter().filter_map(|(at, figures)| Some(second_json(*at, figures.as_ref()?))).collect();
         message.insert("seconds".to_owned(), Value::Array(seconds));
         if folded {
             message.insert("history".to_owned(), json!(self.history));
@@ -523,7 +562,7 @@ mod tests {
         let op = SecondOp { iops: 10.0, mib_per_s: 1.0, mean_us: 5.0, p50_us: 4.0, p99_us: 7.0, max_us: 8.0 };
         let disks = [("w1".to_owned(), vec![DiskBeat { count: 10, sum_ns: 50_000, max_ns: 8_000, errors: 0 }])];
         let second = Second { t: at, read: Some(op), write: None };
-        let second = CaseSecond { at, second, asked: (true, false), disks: disks.into() };
+        let second = CaseSecond { at, second: Some(second), asked: (true, false), disks: disks.into() };
         Beat { seconds: vec![second], ..Beat::default() }
     }
 
@@ -581,6 +620,21 @@ mod tests {
             state["guard"].as_array().unwrap().iter().filter_map(|event| event["message"].as_str()).collect();
         assert_eq!(guard.len(), GUARD_LINES);
         assert_eq!(guard[GUARD_LINES - 1], "the guard cannot look 8");
+    }
+
+    #[test]
+    fn a_second_without_the_cluster_is_a_gap_and_the_disks_of_it_are_shown() {
+        let (hub, id) = started();
+        hub.beat(Beat { layout: Some(vec![("w1".into(), vec!["d1".into()])]), ..Beat::default() });
+        hub.beat(second(0));
+        let mut gap = second(1);
+        gap.seconds[0].second = None;
+        hub.beat(gap);
+        let state = whole(&hub, id);
+        assert_eq!(state["recent"].as_array().unwrap().len(), 1);
+        assert_eq!((&state["heat"]["seconds"], &state["heat"]["newest"]), (&json!(2), &json!(1)));
+        let missing = |bucket: usize| state["history"]["buckets"][bucket].as_array().unwrap().last().unwrap().clone();
+        assert_eq!((missing(0), missing(1)), (json!(0), json!(1)));
     }
 
     #[test]

@@ -5,21 +5,25 @@ mod heat;
 mod history;
 mod hub;
 mod page;
+mod prospect;
 mod steps;
 mod stream;
 mod workshop;
 
 pub use heat::{DiskBeat, Layout};
 pub use hub::{Beat, CaseSecond, Health, Hub, LiveEnd, LiveProgress, SoFar};
+pub use prospect::Prospect;
 pub use workshop::{Finding, Findings, Onlooker, StartError, Workshop};
+
+pub(crate) use page::ended;
 
 use crate::routes::{Access, Routes};
 
-/// Adds the live page, its feed and the stop button.
+/// Adds the live page, its feed, and what ends a run.
 pub(crate) fn routes(routes: Routes) -> Routes {
-    routes.get(Access::Viewer, "/runs/{id}/live", page::page).get(Access::Viewer, "/runs/{id}/feed", page::feed).post(
-        Access::Admin,
-        "/runs/{id}/stop",
-        page::stop,
-    )
+    routes
+        .get(Access::Viewer, "/runs/{id}/live", page::page)
+        .get(Access::Viewer, "/runs/{id}/feed", page::feed)
+        .post(Access::Admin, "/runs/{id}/stop", page::stop)
+        .post(Access::Admin, "/runs/{id}/cancel", page::cancel)
 }

@@ -1,6 +1,6 @@
 //! `/runs/{id}/live`: the run under way.
 
-use analysis::export::{Event, HostLoad, StorageHealth};
+use analysis::export::{Event, HostLoad, How, StorageHealth};
 use askama::Template;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -9,6 +9,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::hub::{Health, Snapshot};
+use super::prospect::{self, Prospect};
 use super::steps::StepView;
 use super::stream;
 use crate::app::App;
@@ -32,7 +33,11 @@ struct LivePage {
     percent: String,
     left: String,
     cases: String,
-    stopping: bool,
+    /// How it is being ended early.
+    ending: Option<EndingView>,
+    /// What ending it would do.
+    stop: String,
+    cancel: String,
     ended: bool,
     reason: Option<String>,
     steps: Vec<StepRow>,
@@ -88,6 +93,13 @@ struct LogRow {
     message: String,
 }
 
+/// A run that somebody ends early.
+struct EndingView {
+    /// At once: there is nothing left to ask for.
+    at_once: bool,
+    words: String,
+}
+
 /// `/runs/{id}/live`; the report where the run does not go on in this process.
 pub(crate) async fn page(State(app): State<App>, frame: Frame, Path(id): Path<String>) -> Result<Response, Problem> {
     let id = run_id(&id)?;
@@ -99,13 +111,29 @@ pub(crate) async fn page(State(app): State<App>, frame: Frame, Path(id): Path<St
 
 fn live_page(frame: Frame, id: Uuid, snapshot: Snapshot) -> LivePage {
     let Snapshot {
-        name, began, steps, progress, log, tells_health, health, warnings, guard, end, stopping, json, ..
+        name,
+        began,
+        steps,
+        progress,
+        log,
+        tells_health,
+        health,
+        warnings,
+        guard,
+        end,
+        ending,
+        prospects,
+        json,
+        ..
     } = snapshot;
     let (state, tone) = match &end {
         None => (progress.state.clone(), "busy"),
         Some(end) if end.state == "done" => (end.state.clone(), "good"),
         Some(end) => (end.state.clone(), "bad"),
     };
+    let ending =
+        ending.map(|ending| EndingView { at_once: ending.how == How::Cancel, words: prospect::ending(&ending) });
+    let [stop, cancel] = prospects;
     LivePage {
         frame,
         id,
@@ -117,7 +145,9 @@ fn live_page(frame: Frame, id: Uuid, snapshot: Snapshot) -> LivePage {
         percent: format!("{:.1}", progress.fraction * 100.0),
         left: progress.seconds_left.map_or("–".to_owned(), format::duration),
         cases: format!("{} of {}", progress.case, progress.cases),
-        stopping,
+        ending,
+        stop,
+        cancel,
         ended: end.is_some(),
         reason: end.and_then(|end| end.reason),
         steps: steps.iter().map(step_row).collect(),
@@ -226,11 +256,33 @@ pub(crate) async fn stop(
     visitor: Visitor,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    let id = run_id(&id)?;
-    let flash = if app.workshop().stop(id).await {
-        Flash::done("The run stops: its workers end, what was measured is kept, disks are removed.")
-    } else {
-        Flash::refused(&Problem::conflict("The run does not go on in this server."))
+    end(&app, &visitor, &id, How::Stop).await
+}
+
+/// `POST /runs/{id}/cancel`.
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    end(&app, &visitor, &id, How::Cancel).await
+}
+
+async fn end(app: &App, visitor: &Visitor, id: &str, how: How) -> Result<Response, Problem> {
+    let id = run_id(id)?;
+    let flash = match ended(app, visitor, id, how).await {
+        Ok(prospect) => Flash::done(prospect.words),
+        Err(problem) => Flash::refused(&problem),
     };
-    Ok(onward(&app, &visitor, &format!("/runs/{id}/live"), flash))
+    Ok(onward(app, visitor, &format!("/runs/{id}/live"), flash))
+}
+
+/// Ends a run for a visitor. Answers what that does.
+pub(crate) async fn ended(app: &App, visitor: &Visitor, id: Uuid, how: How) -> Result<Prospect, Problem> {
+    let workshop = app.workshop();
+    let prospect = workshop.hub().prospect(id, how);
+    let asked = workshop.end(id, how, visitor.name()).await;
+    // A run that was only just recorded is shown a moment later.
+    let prospect = prospect.or_else(|| workshop.hub().prospect(id, how));
+    prospect.filter(|_| asked).ok_or_else(|| Problem::conflict("The run does not go on in this server."))
 }

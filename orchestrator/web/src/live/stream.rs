@@ -50,6 +50,8 @@ struct Viewer {
     asked: Instant,
     run: Uuid,
     waiting: VecDeque<Event>,
+    /// The last message that it has, one by one or as part of the whole.
+    told: u64,
     receiver: Option<broadcast::Receiver<Arc<Message>>>,
     _seat: Seat,
 }
@@ -63,12 +65,21 @@ pub(crate) fn feed(
 ) -> Option<Sse<impl Stream<Item = Result<Event, Infallible>> + use<>>> {
     let seat = Seat::take(&hub)?;
     let (joined, fresh) = hub.join(run, last);
-    let mut viewer =
-        Viewer { hub, still, asked: Instant::now(), run, waiting: VecDeque::new(), receiver: fresh, _seat: seat };
+    let mut viewer = Viewer {
+        hub,
+        still,
+        asked: Instant::now(),
+        run,
+        waiting: VecDeque::new(),
+        told: 0,
+        receiver: fresh,
+        _seat: seat,
+    };
     match joined {
         Some(joined) => {
             viewer.receiver = joined.receiver;
             viewer.waiting = joined.missed.iter().map(|message| viewer.event(message)).collect();
+            viewer.told = joined.missed.last().map_or(0, |message| message.sequence);
         }
         None => viewer.whole(),
     }
@@ -87,7 +98,10 @@ impl Viewer {
     /// The whole state as the next event: `gone` where the run is not under way in this process.
     fn whole(&mut self) {
         let event = match self.hub.snapshot(self.run) {
-            Some(whole) => Event::default().event("whole").id(whole.event_id).retry(RETRY).data(whole.json),
+            Some(whole) => {
+                self.told = whole.sequence;
+                Event::default().event("whole").id(whole.event_id).retry(RETRY).data(whole.json)
+            }
             None => {
                 self.receiver = None;
                 Event::default().event("gone").data("{}")
@@ -108,6 +122,8 @@ impl Viewer {
                 }
             }
             match self.receiver.as_mut()?.recv().await {
+                // The whole has it already.
+                Ok(message) if message.sequence <= self.told => {}
                 Ok(message) if message.run == self.run => return Some(self.event(&message)),
                 Ok(_) | Err(RecvError::Lagged(_)) => self.whole(),
                 Err(RecvError::Closed) => return None,
@@ -118,7 +134,13 @@ impl Viewer {
 
 #[cfg(test)]
 mod tests {
+    use axum::response::IntoResponse as _;
+    use futures_util::StreamExt as _;
+    use jiff::Timestamp;
+    use serde_json::Value;
+
     use super::*;
+    use crate::live::Beat;
 
     fn always() -> Box<dyn Fn() -> Still + Send> {
         Box::new(|| Box::pin(std::future::ready(true)))
@@ -132,5 +154,60 @@ mod tests {
         assert!(feed(Arc::clone(&hub), Uuid::nil(), None, always()).is_none());
         drop(seats);
         assert!(feed(hub, Uuid::nil(), None, always()).is_some());
+    }
+
+    /// Begins a run and sends a message for each of `lines` at once, an event in each.
+    fn begun() -> (Arc<Hub>, Uuid, impl Fn(std::ops::Range<u32>)) {
+        let (hub, id) = (Arc::new(Hub::default()), Uuid::now_v7());
+        let plan = plan::parse("demo", plan::DEMO_PLAN, &plan::Profiles::shipped()).unwrap();
+        hub.begin(id, Timestamp::now(), &plan, &plan::schedule(&plan, plan::FillRate::assumed()));
+        let speaker = Arc::clone(&hub);
+        let say = move |lines: std::ops::Range<u32>| {
+            for line in lines {
+                let at = Timestamp::now();
+                let event = analysis::export::Event { at, level: "info".into(), message: format!("line {line}") };
+                speaker.beat(Beat { events: vec![event], ..Beat::default() });
+            }
+        };
+        (hub, id, say)
+    }
+
+    /// The lines that a page shows after some messages of the feed: the whole replaces what it had, others add to it.
+    fn shown(text: &str) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        for message in text.split("\n\n").filter(|message| !message.is_empty()) {
+            let data = message.lines().find_map(|line| line.strip_prefix("data:")).unwrap();
+            let data: Value = serde_json::from_str(data).unwrap();
+            let whole = message.lines().any(|line| line.trim_end() == "event: whole");
+            let list = if whole { &data["log"] } else { &data["events"] };
+            let new = list.as_array().into_iter().flatten().map(|event| event["message"].as_str().unwrap().to_owned());
+            if whole {
+                lines.clear();
+            }
+            lines.extend(new);
+        }
+        lines
+    }
+
+    #[tokio::test]
+    async fn who_lagged_behind_is_told_nothing_twice() {
+        let (hub, id, say) = begun();
+        let feed = feed(Arc::clone(&hub), id, None, always()).unwrap();
+        let mut body = feed.into_response().into_body().into_data_stream();
+        let mut text = String::new();
+        let mut next = async |text: &mut String| {
+            text.push_str(std::str::from_utf8(&body.next().await.unwrap().unwrap()).unwrap());
+        };
+        next(&mut text).await;
+        // More than a viewer may lag behind: some are lost, the last ones wait for it.
+        say(0..100);
+        next(&mut text).await;
+        say(100..102);
+        while !text.contains("line 101\"") {
+            next(&mut text).await;
+        }
+        let lines = shown(&text);
+        let all: Vec<String> = (0..102).map(|line| format!("line {line}")).collect();
+        assert_eq!(lines, all);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use analysis::export::How;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use plan::TestPlan;
@@ -21,8 +22,9 @@ pub trait Workshop: Send + Sync + 'static {
     /// Starts a plan, given as validated and as written. Answers once the run is recorded; it then goes on by itself.
     fn start(&self, plan: TestPlan, yaml: String) -> BoxFuture<'_, Result<Uuid, StartError>>;
 
-    /// Asks a run to end early: what was measured is kept, its workers and disks are removed. False where it does not go on here.
-    fn stop(&self, id: Uuid) -> BoxFuture<'_, bool>;
+    /// Asks a run to end before its plan is through, for `by`: what was measured is kept, its workers and disks are removed. A run that is
+    /// being stopped can still be cancelled. False where it does not go on here.
+    fn end<'a>(&'a self, id: Uuid, how: How, by: &'a str) -> BoxFuture<'a, bool>;
 
     /// What a run's journal does not say to be removed, for a person. No place is looked at.
     fn left(&self, _id: Uuid) -> Answer<'_, Vec<String>> {
@@ -108,7 +110,7 @@ impl Workshop for Onlooker {
         Box::pin(async move { Err(StartError::Closed(closed)) })
     }
 
-    fn stop(&self, _: Uuid) -> BoxFuture<'_, bool> {
+    fn end<'a>(&'a self, _: Uuid, _: How, _: &'a str) -> BoxFuture<'a, bool> {
         Box::pin(async { false })
     }
 

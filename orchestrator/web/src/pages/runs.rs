@@ -65,7 +65,7 @@ struct RunRow {
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RunsQuery {
-    /// `going-on`, `complete`, `incomplete`, `failed` or `cancelled`; all where it is empty or left out.
+    /// `going-on`, `complete`, `incomplete`, `failed`, `cancelled` or `stopped`; all where it is empty or left out.
     state: String,
     /// A part of the name or of the note; letters' case does not matter.
     text: String,

@@ -1,5 +1,6 @@
 //! Plans and runs for scripts.
 
+use analysis::export::How;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -12,9 +13,10 @@ use uuid::Uuid;
 use super::{check, in_force};
 use crate::app::App;
 use crate::clusters::Wanted;
-use crate::live::StartError;
+use crate::live::{Prospect, StartError, ended};
 use crate::pages::run_id;
 use crate::problem::{ErrorBody, Problem};
+use crate::visitor::Visitor;
 
 /// Problems that an error names; the check lists all.
 const NAMED_PROBLEMS: usize = 3;
@@ -45,23 +47,23 @@ pub(crate) async fn check_plan(State(app): State<App>, yaml: String) -> Result<J
 /// How to start.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct How {
+pub(crate) struct Manner {
     /// At its smallest, with a canary first: marked so that its figures are taken for no result.
     #[serde(default)]
     rehearse: bool,
 }
 
 /// Starts a plan; one run goes on at a time.
-#[utoipa::path(post, path = "/api/v1/runs", tag = "runs", params(How),
+#[utoipa::path(post, path = "/api/v1/runs", tag = "runs", params(Manner),
     request_body(content = String, content_type = "application/yaml", description = "The plan, as docs/plan.md describes it"),
     responses((status = 201, body = Started), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(crate) async fn start(
     State(app): State<App>,
-    Query(how): Query<How>,
+    Query(manner): Query<Manner>,
     yaml: String,
 ) -> Result<(StatusCode, Json<Started>), Problem> {
     let plan = check::read(&yaml, &in_force(&app).await?).map_err(|errors| Problem::input(named(errors.problems())))?;
-    let plan = if how.rehearse { plan.rehearsal() } else { plan };
+    let plan = if manner.rehearse { plan.rehearsal() } else { plan };
     match app.workshop().start(plan, yaml).await {
         Ok(id) => Ok((StatusCode::CREATED, Json(Started { id }))),
         Err(StartError::Refused(why)) => Err(Problem::input(why)),
@@ -76,14 +78,26 @@ fn named(problems: &[PlanProblem]) -> String {
     format!("{}{more}", problems.iter().take(NAMED_PROBLEMS).map(one).collect::<Vec<_>>().join("; "))
 }
 
-/// Asks a run to end early: what was measured is kept, its workers and disks are removed.
+/// Stops a run: a case that is being measured gets its whole result first, the cases after it are not run, workers and disks are removed.
+/// Where no case is being measured, it ends at once. The run counts as stopped, unless nothing was left out.
 #[utoipa::path(post, path = "/api/v1/runs/{id}/stop", tag = "runs", params(("id" = Uuid, Path)),
-    responses((status = 202), (status = 409, body = ErrorBody)))]
-pub(crate) async fn stop(State(app): State<App>, Path(id): Path<String>) -> Result<StatusCode, Problem> {
-    let id = run_id(&id)?;
-    if app.workshop().stop(id).await {
-        Ok(StatusCode::ACCEPTED)
-    } else {
-        Err(Problem::conflict("The run does not go on in this server."))
-    }
+    responses((status = 202, body = Prospect), (status = 409, body = ErrorBody)))]
+pub(crate) async fn stop(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(id): Path<String>,
+) -> Result<(StatusCode, Json<Prospect>), Problem> {
+    Ok((StatusCode::ACCEPTED, Json(ended(&app, &visitor, run_id(&id)?, How::Stop).await?)))
+}
+
+/// Cancels a run, also one that is being stopped: it ends now, what was measured of a case is kept and marked as cancelled, the cases after
+/// it are not run, workers and disks are removed.
+#[utoipa::path(post, path = "/api/v1/runs/{id}/cancel", tag = "runs", params(("id" = Uuid, Path)),
+    responses((status = 202, body = Prospect), (status = 409, body = ErrorBody)))]
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    visitor: Visitor,
+    Path(id): Path<String>,
+) -> Result<(StatusCode, Json<Prospect>), Problem> {
+    Ok((StatusCode::ACCEPTED, Json(ended(&app, &visitor, run_id(&id)?, How::Cancel).await?)))
 }

@@ -32,6 +32,7 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .api(Admin, routes!(api::check_plan))
         .api(Admin, routes!(api::start))
         .api(Admin, routes!(api::stop))
+        .api(Admin, routes!(api::cancel))
 }
 
 /// The shipped profiles and the users' own. An own one that an older version wrote and this one cannot read is left out.

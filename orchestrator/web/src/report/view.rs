@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use analysis::export::{Case, Export};
+use analysis::export::{Case, EarlyEnd, Export, How};
 
 use super::cases::{WorkloadSection, workloads};
 use super::caveats::{Caveats, Notes, of_case};
@@ -62,11 +62,20 @@ pub(crate) struct Head {
     /// What the engineer says of the run.
     pub(crate) note: String,
     pub(crate) reason: Option<String>,
+    pub(crate) ended_early: Option<EndedEarly>,
     pub(crate) started: Time,
     pub(crate) finished: Option<Time>,
     pub(crate) took: Option<String>,
     pub(crate) place: String,
     pub(crate) cases: String,
+}
+
+/// Who ended a run before its plan was through.
+pub(crate) struct EndedEarly {
+    /// `Stopped by` or `Cancelled by`.
+    pub(crate) word: &'static str,
+    pub(crate) by: String,
+    pub(crate) at: Time,
 }
 
 pub(crate) struct EventRow {
@@ -175,7 +184,11 @@ impl<'a> Source<'a> {
     /// What stands in the place of a case that is not there.
     pub(crate) fn not_measured(&self) -> &'static str {
         let run = &self.export.run;
-        if verdict(&run.state, run.complete).1 == "busy" { "not yet measured" } else { "not measured" }
+        match verdict(&run.state, run.complete) {
+            (_, "busy", _) => "not yet measured",
+            (state, ..) if state == "stopped" => "not run",
+            _ => "not measured",
+        }
     }
 
     /// The case of the run's smallest footprint, which the ratios of a workload refer to.
@@ -224,12 +237,21 @@ fn head(source: &Source<'_>) -> Head {
         rehearsal: run.rehearsal,
         note: run.note.clone(),
         reason: run.reason.clone(),
+        ended_early: run.ended_early.as_ref().map(ended_early),
         started: Time(run.started),
         finished: run.finished.map(Time),
         took: run.finished.map(|end| format::duration(end.duration_since(run.started).as_secs_f64())),
         place: place(source),
         cases: format!("{complete} of {planned}"),
     }
+}
+
+fn ended_early(end: &EarlyEnd) -> EndedEarly {
+    let word = match end.how {
+        How::Stop => "Stopped by",
+        How::Cancel => "Cancelled by",
+    };
+    EndedEarly { word, by: end.by.clone(), at: Time(end.at) }
 }
 
 /// State in words, tone and banner of a run.
@@ -247,6 +269,10 @@ pub(crate) fn verdict(state: &str, complete: bool) -> (String, &'static str, Opt
         ("cancelled", _) => {
             let banner = "This run was cancelled. What was measured before is below; it is not the whole plan.";
             ("cancelled".to_owned(), "bad", Some(banner.to_owned()))
+        }
+        ("stopped", _) => {
+            let banner = "This run was stopped early. The cases that were measured by then are below; the others of its plan were not run.";
+            ("stopped".to_owned(), "bad", Some(banner.to_owned()))
         }
         (other, _) => {
             let banner = "This run has not ended. Figures of cases that are still running will change.";

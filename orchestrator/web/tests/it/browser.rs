@@ -119,12 +119,13 @@ fn a_failed_run_without_cases_opens() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_served_page_draws_its_charts_under_its_policy_and_follows_a_run() {
     let progress = Progress {
-        phase: "sampling".to_owned(),
-        case: Some("8k-random-70-30 on 256MiB".to_owned()),
+        phase: "256MiB: 8k-random-70-30, sample".to_owned(),
+        case: Some("case 3 of 10".to_owned()),
         percent: 24.5,
         iops: Some(24_000.0),
         mib_per_s: Some(187.5),
         seconds_left: Some(93.0),
+        ending: None,
     };
     let served = Served::start(Runs::new(vec![samples::running()], Some(progress)), None).await;
     let Some(browser) = Browser::start(&format!("http://{}", served.address)).await else { return served.stop().await };

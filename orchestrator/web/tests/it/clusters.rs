@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use analysis::export::How;
 use axum::http::{Method, StatusCode};
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
@@ -155,7 +156,7 @@ impl Workshop for Memory {
         Box::pin(async { Err(StartError::Closed("it only keeps connections")) })
     }
 
-    fn stop(&self, _: Uuid) -> BoxFuture<'_, bool> {
+    fn end<'a>(&'a self, _: Uuid, _: How, _: &'a str) -> BoxFuture<'a, bool> {
         Box::pin(std::future::ready(false))
     }
 

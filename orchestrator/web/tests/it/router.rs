@@ -244,12 +244,13 @@ async fn an_export_without_cases_is_the_same_text_too() {
 #[tokio::test]
 async fn a_running_run_has_progress() {
     let progress = Progress {
-        phase: "sampling".to_owned(),
-        case: Some("8k-random-70-30 on 256MiB".to_owned()),
+        phase: "256MiB: 8k-random-70-30, sample".to_owned(),
+        case: Some("case 3 of 10".to_owned()),
         percent: 24.5,
         iops: Some(24_000.0),
         mib_per_s: Some(187.5),
         seconds_left: Some(93.0),
+        ending: None,
     };
     let interface = Interface::with_progress(vec![samples::running()], Some(progress)).await;
     let viewer = interface.log_in("viewer").await;
@@ -257,7 +258,7 @@ async fn a_running_run_has_progress() {
     assert!(page.contains(&format!("data-progress=\"/api/v1/runs/{ID}/progress\"")), "{page}");
     let answer = viewer.get(&format!("/api/v1/runs/{ID}/progress")).await.json();
     assert_eq!(answer["progress"]["percent"], 24.5);
-    assert_eq!(answer["progress"]["case"], "8k-random-70-30 on 256MiB");
+    assert_eq!(answer["progress"]["case"], "case 3 of 10");
 }
 
 #[tokio::test]

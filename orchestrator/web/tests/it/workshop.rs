@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use analysis::export::{Event, HostLoad, Second, SecondOp, StorageHealth};
+use analysis::export::{EarlyEnd, Event, HostLoad, How, PlannedCase, Second, SecondOp, StorageHealth};
 use axum::body::Body;
 use axum::http::{Method, StatusCode, header};
 use futures_util::StreamExt as _;
@@ -30,7 +30,8 @@ struct Notes {
     started: Mutex<Vec<String>>,
     /// Names of the plans that were rehearsed.
     rehearsed: Mutex<Vec<String>>,
-    stopped: Mutex<Vec<Uuid>>,
+    /// What was to end how, and for whom.
+    ended: Mutex<Vec<(Uuid, How, String)>>,
     left: Mutex<Vec<String>>,
     /// What stays when the rest is removed.
     stuck: Mutex<Vec<String>>,
@@ -56,8 +57,8 @@ impl Workshop for Notes {
         })
     }
 
-    fn stop(&self, id: Uuid) -> BoxFuture<'_, bool> {
-        self.stopped.lock().unwrap().push(id);
+    fn end<'a>(&'a self, id: Uuid, how: How, by: &'a str) -> BoxFuture<'a, bool> {
+        self.ended.lock().unwrap().push((id, how, by.to_owned()));
         Box::pin(async move { id == ID.parse::<Uuid>().unwrap() })
     }
 
@@ -121,7 +122,7 @@ pub(crate) fn beat(at: u32) -> Beat {
     let op = SecondOp { iops: 10.0, mib_per_s: 1.0, mean_us: 5.0, p50_us: 4.0, p99_us: 7.0, max_us: 8.0 };
     let disks = [("w1".to_owned(), vec![DiskBeat { count: 10, sum_ns: 50_000, max_ns: 8_000, errors: 0 }])];
     let second = Second { t: at, read: Some(op), write: None };
-    let second = CaseSecond { at, second, asked: (true, false), disks: BTreeMap::from(disks) };
+    let second = CaseSecond { at, second: Some(second), asked: (true, false), disks: BTreeMap::from(disks) };
     let progress = LiveProgress {
         state: "sampling".into(),
         step: "1GiB: <i>x</i>".into(),
@@ -233,9 +234,22 @@ async fn scripts_check_start_and_stop_plans() {
     let started = post("/api/v1/runs", plan::DEMO_PLAN).await;
     assert_eq!((started.status, &started.json()["id"]), (StatusCode::CREATED, &Value::from(ID)));
     assert_eq!(post("/api/v1/runs", plan::DEMO_PLAN).await.status, StatusCode::CONFLICT);
-    assert_eq!(post(&format!("/api/v1/runs/{ID}/stop"), "").await.status, StatusCode::ACCEPTED);
-    assert_eq!(post(&format!("/api/v1/runs/{}/stop", Uuid::nil()), "").await.status, StatusCode::CONFLICT);
-    assert_eq!(notes.stopped.lock().unwrap().len(), 2);
+    begin(&notes.hub);
+    notes.hub.beat(beat(0));
+    let stopped = post(&format!("/api/v1/runs/{ID}/stop"), "").await;
+    assert_eq!(stopped.status, StatusCode::ACCEPTED);
+    let does = stopped.json();
+    assert_eq!((&does["finishes_case"], &does["not_run"]), (&true.into(), &9.into()), "{does}");
+    assert!(does["words"].as_str().unwrap().contains(does["case"].as_str().unwrap()) && does["seconds"].is_number());
+    let cancelled = post(&format!("/api/v1/runs/{ID}/cancel"), "").await;
+    assert_eq!((cancelled.status, &cancelled.json()["finishes_case"]), (StatusCode::ACCEPTED, &false.into()));
+    for how in ["stop", "cancel"] {
+        let other = post(&format!("/api/v1/runs/{}/{how}", Uuid::nil()), "").await;
+        assert_eq!(other.status, StatusCode::CONFLICT, "{how}");
+    }
+    let asked: Vec<(How, String)> = notes.ended.lock().unwrap().iter().map(|end| (end.1, end.2.clone())).collect();
+    let admin = |how| (how, "admin".to_owned());
+    assert_eq!(asked, [How::Stop, How::Cancel, How::Stop, How::Cancel].map(admin));
 }
 
 #[tokio::test]
@@ -345,8 +359,9 @@ async fn a_run_is_followed_left_and_taken_up_again() {
     notes.hub.beat(beat(0));
     let page = viewer.get(&live).await;
     assert!(page.body.contains("1GiB: &#60;i&#62;x&#60;/i&#62;") && !page.body.contains("<i>x</i>"), "{}", page.body);
-    assert!(!page.body.contains("Stop it now"), "a viewer has no such button");
-    assert!(admin.get(&live).await.body.contains("Stop it now"));
+    assert!(!page.body.contains("<form method=\"post\" action=\"/runs"), "a viewer has no such button");
+    let steered = admin.get(&live).await.body;
+    assert!(steered.contains("Stop the run</button>") && steered.contains("Cancel the run now</button>"));
     let island = page.body.split("id=\"watch-state\">").nth(1).unwrap().split("</script>").next().unwrap();
     let state: Value = serde_json::from_str(island).unwrap();
     let id = state["id"].as_str().unwrap();
@@ -364,15 +379,32 @@ async fn a_run_is_followed_left_and_taken_up_again() {
     let event = Event { at: Timestamp::now(), level: "error".into(), message: "<script>alert(1)</script>".into() };
     notes.hub.beat(Beat { events: vec![event], ..Beat::default() });
     assert!(!viewer.get(&live).await.body.contains("<script>alert"));
-    assert_eq!(viewer.post(&format!("/runs/{ID}/stop"), &[]).await.status, StatusCode::FORBIDDEN);
+    for how in ["stop", "cancel"] {
+        assert_eq!(viewer.post(&format!("/runs/{ID}/{how}"), &[]).await.status, StatusCode::FORBIDDEN);
+    }
+    let run = ID.parse::<Uuid>().unwrap();
+    let ending = |how| EarlyEnd { how, by: "<b>admin</b>".into(), at: Timestamp::now(), not_run: Vec::new() };
     assert_eq!(admin.post(&format!("/runs/{ID}/stop"), &[]).await.location(), live);
-    assert_eq!(*notes.stopped.lock().unwrap(), [ID.parse::<Uuid>().unwrap()]);
+    notes.hub.ending(ending(How::Stop));
+    let stopping = admin.get(&live).await.body;
+    assert!(stopping.contains("is measured to its end, about") && stopping.contains("9 later cases are not run"));
+    assert!(stopping.contains("&#60;b&#62;admin&#60;/b&#62; stops it") && !stopping.contains("<b>admin"));
+    assert!(
+        stopping.contains("data-end=\"stop\" hidden") && stopping.contains("data-end=\"cancel\">"),
+        "a second press"
+    );
+    assert_eq!(admin.post(&format!("/runs/{ID}/cancel"), &[]).await.location(), live);
+    notes.hub.ending(ending(How::Cancel));
+    let cancelling = admin.get(&live).await.body;
+    assert!(cancelling.contains("is cut now") && cancelling.contains("data-end=\"cancel\" hidden"), "{cancelling}");
+    let asked: Vec<(Uuid, How)> = notes.ended.lock().unwrap().iter().map(|end| (end.0, end.1)).collect();
+    assert_eq!(asked, [(run, How::Stop), (run, How::Cancel)]);
 
     notes
         .hub
         .end(ID.parse().unwrap(), LiveEnd { state: "cancelled".into(), reason: Some("cancelled by the user".into()) });
     let ended = admin.get(&live).await.body;
-    assert!(ended.contains("cancelled by the user") && !ended.contains("Stop it now"));
+    assert!(ended.contains("cancelled by the user") && !ended.contains("Stop the run</button>"));
     let other = feed_of_another(&viewer, &interface).await;
     assert!(other.contains("event: gone"), "{other}");
     notes.hub.close();
@@ -441,4 +473,36 @@ async fn cases_of_several_runs_stand_side_by_side_with_their_differences_first()
     let none = viewer.get(&format!("/compare?case={ID}:9999")).await;
     assert_eq!(none.status, StatusCode::OK, "a case that a run does not have is left out");
     assert_eq!(viewer.get(&format!("/compare?run={}", Uuid::nil())).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_run_that_was_stopped_is_told_from_one_that_was_cancelled_everywhere() {
+    let case = |footprint: &str, workload: &str| PlannedCase { footprint: footprint.into(), workload: workload.into() };
+    let mut stopped = samples::demo();
+    stopped.run.state = "stopped".into();
+    stopped.run.complete = false;
+    stopped.run.reason = Some("stopped by <b>alice</b>; 1 case was not run".into());
+    let last = stopped.cases.pop().unwrap();
+    let not_run = vec![case(&last.footprint, &last.workload)];
+    let at = "2026-03-01T10:00:00Z".parse().unwrap();
+    stopped.run.ended_early = Some(EarlyEnd { how: How::Stop, by: "<b>alice</b>".into(), at, not_run });
+    let interface = Interface::with_workshop(vec![stopped], Arc::new(Notes::default())).await;
+    let viewer = interface.log_in("viewer").await;
+    assert!(viewer.get("/").await.body.contains("<span class=\"pill bad\">stopped</span>"));
+    assert!(viewer.get("/").await.body.contains("<option value=\"stopped\""), "a filter");
+    for page in ["", "/export.html"] {
+        let body = viewer.get(&format!("/runs/{ID}{page}")).await.body;
+        for part in
+            ["This run was stopped early", "<dt>Stopped by</dt><dd>&#60;b&#62;alice&#60;/b&#62;, <time", "not run"]
+        {
+            assert!(body.contains(part), "{page} lacks {part}");
+        }
+        assert!(!body.contains("not measured"), "{page}: it was not asked for");
+    }
+    let export = viewer.get(&format!("/api/v1/runs/{ID}")).await.json();
+    assert_eq!((&export["run"]["state"], &export["run"]["ended_early"]["how"]), (&"stopped".into(), &"stop".into()));
+    assert_eq!(export["run"]["ended_early"]["not_run"][0]["workload"], last.workload);
+    let csv = viewer.get(&format!("/runs/{ID}/export.csv")).await.body;
+    assert!(csv.lines().skip(1).all(|line| line.contains(",stopped,")), "{csv}");
+    assert!(viewer.get(&format!("/compare?run={ID}")).await.body.contains("<span class=\"pill bad\">stopped</span>"));
 }

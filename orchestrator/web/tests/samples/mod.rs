@@ -309,6 +309,7 @@ pub(crate) fn build(name: &str, shape: &Shape) -> Export {
             state: "done".to_owned(),
             complete: true,
             reason: None,
+            ended_early: None,
             started,
             finished: Some(started + SignedDuration::from_secs(at + 3)),
             rehearsal: false,
