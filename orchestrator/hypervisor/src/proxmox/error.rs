@@ -74,6 +74,17 @@ impl CallError {
         matches!(&self.kind, Kind::Refused { status: 403, .. })
     }
 
+    /// PVE has no Ceph of its own to tell of, at least on the node that was asked: the storage's is another.
+    pub(super) fn is_not_its_ceph(&self) -> bool {
+        let says = |words| self.words().contains(words);
+        self.is_refusal() && (says("binary not installed") || says("pveceph configuration not initialized"))
+    }
+
+    /// Ceph does not answer PVE. That PVE may not be asked, or does not answer itself, says nothing of Ceph.
+    pub(super) fn is_silent_ceph(&self) -> bool {
+        matches!(self.kind, Kind::Refused { status: 500, .. }) && !self.is_not_its_ceph()
+    }
+
     /// The VM is not there. A storage, a volume or a pool that does not exist is another matter.
     pub(super) fn is_absent(&self) -> bool {
         self.is_refusal() && self.words().contains(NO_CONFIGURATION)

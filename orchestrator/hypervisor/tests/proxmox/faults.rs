@@ -83,7 +83,7 @@ const LOOKS: [(&str, bool); 10] = [
     ("/nodes/{node}/qemu", true),
     ("/cluster/ceph/status", true),
     ("/nodes/{node}/ceph/pool", false),
-    ("/storage/{storage}", false),
+    ("/storage", false),
     ("/nodes/{node}/rrddata", false),
 ];
 
