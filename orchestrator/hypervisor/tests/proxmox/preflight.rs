@@ -189,7 +189,7 @@ async fn replication_is_that_of_the_pool_the_data_is_in_or_it_is_not_told() {
         fake.run(&format!("pve.answers['/nodes/{{node}}/ceph/pool'] = [{}]", pools.join(", ")));
         fake.run(&format!("pve.answers['/storage'] = [dict({config}, storage='ceph')]\npve.failures = {{}}"));
         if !readable {
-            fake.run("pve.answers.pop('/storage')\npve.fail('GET', '/storage', 500, 'refused for a test')");
+            fake.run("pve.answers.pop('/storage')\npve.fail('GET', '/json/storage', 500, 'refused for a test')");
         }
         let found = findings(&fake.provider(), &deployment(2)).await;
         let note = found.iter().find(|finding| finding.message.contains("data disks take 12.0 GiB")).unwrap();
