@@ -335,22 +335,26 @@ impl Survey {
         if run::run_of_fleet(fleet).is_some_and(|run| self.knows(run)) {
             bail!("fleet {fleet} is of a run here; without --fleet, it is cleaned up with the others");
         }
-        if !self.strangers.is_empty() {
-            return Ok(());
+        if self.strangers.is_empty() {
+            if !FileJournal::exists(data_dir, fleet) || self.places.len() != 1 {
+                bail!(
+                    "nothing that carries the mark of fleet {fleet} was found; --plan PLAN says which cluster to look at"
+                );
+            }
+            self.items.insert(Item {
+                run: None,
+                fleet: Some(fleet.clone()),
+                object: "what an earlier cleanup could not remove".to_owned(),
+                known_by: "journal",
+                kept: None,
+            });
         }
-        if !FileJournal::exists(data_dir, fleet) || self.places.len() != 1 {
-            bail!(
-                "nothing that carries the mark of fleet {fleet} was found; --plan PLAN says which cluster to look at"
-            );
-        }
-        self.items.insert(Item {
-            run: None,
-            fleet: Some(fleet.clone()),
-            object: "what an earlier cleanup could not remove".to_owned(),
-            known_by: "journal",
-            kept: None,
-        });
-        Ok(())
+        self.place_of_fleet().map_or(Ok(()), |key| FileJournal::check(data_dir, fleet, &cluster_of(key)))
+    }
+
+    /// Where the fleet that is asked for was found, else where it is looked for.
+    fn place_of_fleet(&self) -> Option<&String> {
+        self.strangers.first().map(|(key, _)| key).or_else(|| self.places.keys().next())
     }
 
     fn knows(&self, run: RunId) -> bool {
@@ -378,7 +382,8 @@ async fn remove(data_dir: &Path, store: &Store, args: &CleanupArgs, survey: &Sur
     let survey = if survey.runs.iter().all(|of| of.finished) {
         survey
     } else {
-        recover::recover(data_dir, store).await?;
+        let asked = args.run.as_ref().and(survey.runs.first()).map(|of| of.run);
+        recover::recover(data_dir, store, asked).await?;
         // What that removed is not to be taken for something found.
         anew = Survey::make(data_dir, store, args).await?;
         &anew
@@ -402,10 +407,9 @@ async fn remove_of_runs(store: &Store, survey: &Survey) -> anyhow::Result<Vec<St
 
 /// Adopts what no run here made, and destroys it.
 async fn remove_strangers(data_dir: &Path, fleet: &str, survey: &Survey) -> anyhow::Result<Vec<String>> {
-    let found_at = survey.strangers.first().map(|(key, _)| key);
-    let Some(key) = found_at.or_else(|| survey.places.keys().next()) else { return Ok(Vec::new()) };
+    let Some(key) = survey.place_of_fleet() else { return Ok(Vec::new()) };
     let place = survey.places.get(key).context("its place was looked at")?;
-    let journal = FileJournal::open(data_dir, fleet)?;
+    let journal = FileJournal::open(data_dir, fleet, &cluster_of(key))?;
     let known: Vec<(String, Value)> = journal
         .entries()
         .into_iter()
@@ -418,7 +422,8 @@ async fn remove_strangers(data_dir: &Path, fleet: &str, survey: &Survey) -> anyh
         }
     }
     let left = place.destroy(&journal.entries(), &journal).await?;
-    if left.is_empty() {
+    // What could not be looked at may be the fleet's, too.
+    if left.is_empty() && !survey.incomplete {
         journal.finish()?;
     }
     Ok(left.into_iter().map(|left| format!("{} was left alone: {}", left.object, left.reason)).collect())
@@ -430,10 +435,10 @@ fn key_of(place: &Value) -> String {
     json!(parts).to_string()
 }
 
-/// The cluster that a place is on: several places may be on one.
+/// The cluster that a place is on, by its endpoint: several places may be on one.
 fn cluster_of(key: &str) -> String {
     let parts: Value = serde_json::from_str(key).unwrap_or_default();
-    parts[3]["endpoint"].to_string()
+    parts[3]["endpoint"].as_str().unwrap_or_default().to_owned()
 }
 
 /// A journal's entry for a person.

@@ -99,7 +99,7 @@ impl Site {
         let lock = dir.lock()?;
         let store = Store::open(&dir).await?;
         let authority = Arc::new(Authority::open(&data_dir.join("tls"))?);
-        recover::recover(data_dir, &store).await?;
+        recover::recover(data_dir, &store, None).await?;
         Ok((store, Self { scene, authority, _lock: lock }))
     }
 

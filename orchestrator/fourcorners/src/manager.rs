@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use analysis::export::How;
+use anyhow::bail;
 use futures_util::future::BoxFuture;
 use plan::proxmox::Cluster;
 use plan::{Target, TestPlan};
@@ -21,7 +22,7 @@ use crate::cli::WorkerArgs;
 use crate::clusters::Keeper;
 use crate::place::Scene;
 use crate::preflight::Preflights;
-use crate::{cleanup, execute, live, output};
+use crate::{cleanup, execute, live, output, recover};
 
 /// Carries out plans, one at a time. Clones share it.
 #[derive(Clone)]
@@ -137,6 +138,15 @@ impl Manager {
     }
 
     fn take_turn(&self, plan: &TestPlan, progress: watch::Receiver<Progress>) -> Result<Turn, StartError> {
+        self.occupy(plan.name.clone(), connection_of(plan), progress)
+    }
+
+    fn occupy(
+        &self,
+        name: String,
+        connection: Option<String>,
+        progress: watch::Receiver<Progress>,
+    ) -> Result<Turn, StartError> {
         let mut slot = self.inner.slot();
         if slot.closing {
             return Err(StartError::Closed("the server is stopping and starts no run any more"));
@@ -145,7 +155,6 @@ impl Manager {
             return Err(StartError::Busy { id: active.id(), name: active.name.clone() });
         }
         let brake = Brake::default();
-        let (name, connection) = (plan.name.clone(), connection_of(plan));
         slot.active = Some(Active { name, connection, progress, brake: brake.clone() });
         self.inner.busy.send_replace(true);
         Ok(Turn { inner: Arc::clone(&self.inner), brake })
@@ -157,8 +166,11 @@ impl Manager {
         }
         let (progress, mut watched) = watch::channel(Progress::default());
         let turn = self.take_turn(&plan, progress.subscribe())?;
-        let scene = Scene::of_plan(&self.inner.data_dir, &plan, &self.inner.workers)
-            .map_err(|error| StartError::Refused(output::chain(&error)))?;
+        let refused = |error| StartError::Refused(output::chain(&error));
+        // One that ended without a word, as where the store failed, has its workers there.
+        let Inner { data_dir, store, .. } = &*self.inner;
+        let turn = recover::recover_holding(data_dir, store, turn).await.map_err(refused)?;
+        let scene = Scene::of_plan(&self.inner.data_dir, &plan, &self.inner.workers).map_err(refused)?;
         let (failed, failure) = oneshot::channel();
         let request = execute::request(plan, yaml);
         tokio::spawn(carry_out(turn, scene, request, progress, failed));
@@ -191,11 +203,30 @@ impl Manager {
         is_it
     }
 
+    /// Ends a run that nobody carries on any more, as where its store failed.
+    async fn end_abandoned(&self, run: RunId) -> anyhow::Result<()> {
+        let Inner { data_dir, store, .. } = &*self.inner;
+        let summary = store.run_summary(run).await?;
+        if summary.state.is_final() {
+            return Ok(());
+        }
+        let (_progress, watched) = watch::channel(Progress::default());
+        match self.occupy(format!("the end of {}", summary.name), None, watched) {
+            Ok(turn) => recover::recover_holding(data_dir, store, turn).await.map(drop),
+            Err(StartError::Busy { id: Some(id), name }) if id != run.0 => {
+                bail!("the run was not ended, and is once {name}, which goes on, has ended: try again then")
+            }
+            // It is the one that goes on, which the removal itself refuses.
+            Err(_) => Ok(()),
+        }
+    }
+
     async fn tear_down_run(&self, id: Uuid) -> Result<Vec<String>, String> {
         let manager = self.clone();
         // Goes on whoever waits for it.
         let torn_down = tokio::spawn(async move {
             let _one = manager.inner.tearing_down.lock().await;
+            manager.end_abandoned(RunId(id)).await?;
             cleanup::tear_down(&manager.inner.data_dir, &manager.inner.store, RunId(id)).await
         });
         match torn_down.await {
@@ -423,5 +454,44 @@ mod tests {
         let _turn = manager.take_turn(&called("refused"), watched).unwrap();
         drop(progress);
         assert!(!manager.end(Uuid::now_v7(), How::Stop, "alice").await);
+    }
+
+    /// A run in the store that nobody carries out.
+    async fn abandoned(manager: &Manager) -> RunId {
+        let plan = called("abandoned");
+        let disk_dir = manager.inner.data_dir.join("disks");
+        let place = serde_json::json!({ "provider": "local", "isolation": "process", "disk_dir": disk_dir });
+        let environment = serde_json::json!({ "place": place });
+        let new = store::NewRun { plan: &plan, plan_yaml: "", environment: &environment, seed: 1 };
+        manager.inner.store.create_run(&new).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_run_that_its_store_left_unfinished_is_ended_by_its_removal_once_no_other_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = manager(dir.path()).await;
+        let run = abandoned(&manager).await;
+        let (_progress, watched) = watch::channel(recorded_as(Uuid::now_v7()));
+        let turn = manager.take_turn(&called("another"), watched).unwrap();
+        let refused = manager.tear_down(run.0).await.unwrap_err();
+        assert!(refused.contains("another, which goes on"), "{refused}");
+        assert!(!manager.inner.store.run_summary(run).await.unwrap().state.is_final());
+        drop(turn);
+        assert_eq!(manager.tear_down(run.0).await.unwrap(), Vec::<String>::new());
+        assert!(manager.inner.store.run_summary(run).await.unwrap().state.is_final());
+        assert!(!manager.is_busy());
+    }
+
+    #[tokio::test]
+    async fn a_run_that_its_store_left_unfinished_is_ended_before_the_next_begins() {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = manager(dir.path()).await;
+        let run = abandoned(&manager).await;
+        // A plan that begins no run, for its connection is not saved: what was left is ended all the same.
+        let yaml = plan::example("proxmox").unwrap();
+        let plan = plan::parse("plan", yaml, &Profiles::shipped()).unwrap();
+        let started = manager.start(plan, yaml.to_owned()).await;
+        assert!(matches!(started, Err(StartError::Refused(_))), "{started:?}");
+        assert!(manager.inner.store.run_summary(run).await.unwrap().state.is_final());
     }
 }

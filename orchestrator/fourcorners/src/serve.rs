@@ -22,7 +22,7 @@ pub(crate) async fn serve(data_dir: &Path, args: &ServeArgs) -> anyhow::Result<E
     let _lock = dir.lock()?;
     let listener = bind(args.listen)?;
     let store = Store::open(&dir).await?;
-    recover::recover(data_dir, &store).await?;
+    recover::recover(data_dir, &store, None).await?;
     let interrupts = Interrupts::listen()?;
     let authority = Arc::new(Authority::open(&data_dir.join("tls"))?);
     let manager = Manager::new(data_dir, store.clone(), authority, args.workers.clone());

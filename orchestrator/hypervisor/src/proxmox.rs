@@ -29,6 +29,7 @@ mod types;
 mod vm;
 mod vmids;
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
@@ -48,12 +49,16 @@ use crate::{
 };
 use client::Client;
 use gate::Gate;
+use guard::Layout;
 use step::Known;
 use vmids::Vmids;
 
 /// A Proxmox VE cluster on which workers are VMs.
 pub struct Proxmox {
     client: Client,
+    /// For what must end in time.
+    looks: Client,
+    layout: Mutex<Layout>,
     settings: Settings,
     guard: Guard,
     gate: Gate,
@@ -72,13 +77,22 @@ impl Proxmox {
         }
         let client = Client::new(&settings.endpoint, &settings.tls, token, timing)?;
         let (gate, vmids) = (Gate::new(settings.limits), Vmids::new(settings.vmids, settings.storage.clone()));
-        Ok(Self { client, settings, guard, gate, vmids, known: Known::default() })
+        let (looks, layout) = (client.for_looks(), Mutex::default());
+        Ok(Self { client, looks, layout, settings, guard, gate, vmids, known: Known::default() })
     }
 
     /// Requests sent so far.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.client.calls()
+    }
+
+    fn layout(&self) -> Layout {
+        self.layout.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_layout(&self, layout: Layout) {
+        *self.layout.lock().unwrap_or_else(PoisonError::into_inner) = layout;
     }
 
     /// The nodes to use: those of the settings, else all that are online.
@@ -161,7 +175,7 @@ impl Hypervisor for Proxmox {
     }
 
     fn guard<'a>(&'a self, workers: &'a [CreatedWorker]) -> BoxFuture<'a, Result<Vec<Breach>, HypervisorError>> {
-        Box::pin(async move { Ok(guard::breaches(&self.guard_reading(workers).await?, &self.guard)) })
+        Box::pin(self.guard_breaches(workers))
     }
 
     fn sample_hosts<'a>(

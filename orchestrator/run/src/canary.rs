@@ -199,7 +199,10 @@ pub async fn canary(
         }
         Err(Halt::Asked(end)) => (CanaryReport::broken_off(run, brake::said(&end)), RunState::Cancelled),
         Err(Halt::Failed(why)) => (CanaryReport::broken_off(run, why), RunState::Failed),
-        Err(Halt::Store(error)) => return Err(error.into()),
+        Err(Halt::Store(error)) => {
+            executor::end_without_store(store, run, &error, 0).await;
+            return Err(error.into());
+        }
     };
     for line in report.lines() {
         store.add_event(run, report.level(), &line).await?;
@@ -236,10 +239,15 @@ impl<'p> Canary<'p> {
         let specs = alike.on(hosts);
         let mut report = CanaryReport::new(run, &specs);
         let flown = self.up_and_down((store, run, place), specs, say, brake, &mut report).await;
-        if let Err(Halt::Store(error)) = flown {
-            return Err(Halt::Store(error));
-        }
         say("canary: removing it");
+        if let Err(Halt::Store(error)) = flown {
+            let torn_down = executor::tear_down_all_the_same(store, run, place.hypervisor, &error).await;
+            let halt = Halt::Store(error);
+            return Err(match torn_down {
+                Ok(()) => halt,
+                Err(second) => halt.and(second),
+            });
+        }
         store.set_run_state(run, RunState::TearingDown).await?;
         match (executor::destroy(store, run, place.hypervisor).await, flown) {
             (Err(second), Err(first)) => return Err(first.and(second)),

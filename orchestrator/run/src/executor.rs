@@ -19,6 +19,7 @@ use crate::fleet::Authority;
 use crate::halt::Halt;
 use crate::image::WorkerImage;
 use crate::journal::{self, RunJournal};
+use crate::recovery::end_running_cases;
 use crate::tracker::Tracker;
 use crate::watch::WatchTimes;
 use crate::{Progress, canary, case, environment, fill, seed};
@@ -210,14 +211,15 @@ impl<'a> Session<'a> {
         if let Some(deployment) = standing.deployment {
             deployment.shut_down().await;
         }
-        match walked {
-            Ok(()) => Ok(()),
-            Err(Halt::Store(error)) => Err(Halt::Store(error)),
-            Err(halt) => match self.tear_down().await {
-                Ok(()) => Err(halt),
-                Err(second) => Err(halt.and(second)),
-            },
-        }
+        let Err(halt) = walked else { return Ok(()) };
+        let torn_down = match &halt {
+            Halt::Store(error) => tear_down_all_the_same(self.store, self.run, self.place.hypervisor, error).await,
+            _ => self.tear_down().await,
+        };
+        Err(match torn_down {
+            Ok(()) => halt,
+            Err(second) => halt.and(second),
+        })
     }
 
     async fn walk(&mut self, schedule: &Schedule, standing: &mut Standing<'a>) -> Result<(), Halt> {
@@ -382,7 +384,10 @@ impl<'a> Session<'a> {
                 (state, Some(reason))
             }
             Err(Halt::Failed(why)) => (RunState::Failed, Some(why)),
-            Err(Halt::Store(error)) => return Err(error.into()),
+            Err(Halt::Store(error)) => {
+                end_without_store(self.store, self.run, &error, planned_cases).await;
+                return Err(error.into());
+            }
         };
         if let Some(reason) = &reason {
             let level = if state == RunState::Failed { Level::Error } else { Level::Warning };
@@ -391,6 +396,34 @@ impl<'a> Session<'a> {
         self.store.finish_run(self.run, &RunEnd { state, reason, planned_cases }).await?;
         self.tracker.state(state.as_str(), state.as_str());
         Ok(())
+    }
+}
+
+/// Tears down although the store failed, which may have been for a moment. Each removal is journalled before it is made: where the store
+/// still fails, nothing is removed, and the run stays unfinished for the recovery.
+pub(crate) async fn tear_down_all_the_same(
+    store: &Store,
+    run: RunId,
+    hypervisor: &dyn Hypervisor,
+    error: &StoreError,
+) -> Result<(), Halt> {
+    tracing::error!(%run, %error, "the store failed; tearing down");
+    store.set_run_state(run, RunState::TearingDown).await?;
+    destroy(store, run, hypervisor).await.map(drop)
+}
+
+/// Ends a run whose store failed as failed, if the store takes that; else the recovery does.
+pub(crate) async fn end_without_store(store: &Store, run: RunId, error: &StoreError, planned_cases: u32) {
+    let reason = format!("what was measured could not be stored: {error}");
+    let ended = async {
+        end_running_cases(store, run, &reason).await?;
+        store.add_event(run, Level::Error, &reason).await?;
+        let end = RunEnd { state: RunState::Failed, reason: Some(reason.clone()), planned_cases };
+        store.finish_run(run, &end).await?;
+        Ok::<(), RunError>(())
+    };
+    if let Err(error) = ended.await {
+        tracing::error!(%run, %error, "the run's end could not be recorded; it is ended before the next one");
     }
 }
 

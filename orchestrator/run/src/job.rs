@@ -127,7 +127,11 @@ pub(crate) async fn drive(
     let (tell, news) = mpsc::channel(MAX_NEWS);
     let samples_hosts = matches!(job.work, Work::Load(_));
     let workers = deployment.alive().cloned().collect();
-    let watch = Watch::new(deployment.place.hypervisor, workers, deployment.watch, samples_hosts, tell);
+    let (stopper, id) = (deployment.fleet.stopper(), job.id);
+    let names: Vec<String> = job.workers.iter().map(|(worker, _)| worker.clone()).collect();
+    // Whoever drives the job may be waiting for the store just then.
+    let stop = move || stopper.stop(&names, id);
+    let watch = Watch::new(deployment.place.hypervisor, workers, deployment.watch, samples_hosts, tell).stopping(stop);
     let drive = Drive::new(deployment, job, observer, news);
     tokio::select! {
         report = drive.run() => report,
@@ -265,13 +269,9 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
     async fn step(&mut self, until: Instant) -> Result<(), Halt> {
         let mut events = Vec::new();
         let wake = until.min(self.deployment.next_tick(TICK));
+        // News first: that the guard stopped the load is known before the workers' ends that follow from it.
         tokio::select! {
-            received = self.deployment.events.recv_many(&mut events, MAX_BATCH) => {
-                if received == 0 {
-                    return Err(Halt::Failed("the fleet's listener ended".into()));
-                }
-                self.take(events).await?;
-            }
+            biased;
             Some(news) = self.news.recv() => self.take_news(news).await?,
             end = self.job.brake.cancelled(), if self.report.stopped.is_none() => self.stop(Stop::Asked(end)),
             end = self.job.brake.pulled(), if self.report.stopped.is_none() && !self.awaited => {
@@ -279,6 +279,12 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
                 if !self.awaited {
                     self.stop(Stop::Asked(end));
                 }
+            }
+            received = self.deployment.events.recv_many(&mut events, MAX_BATCH) => {
+                if received == 0 {
+                    return Err(Halt::Failed("the fleet's listener ended".into()));
+                }
+                self.take(events).await?;
             }
             () = tokio::time::sleep_until(wake) => {}
         }
@@ -299,9 +305,10 @@ impl<'d, 'h, 'j> Drive<'d, 'h, 'j> {
             News::Watch(text) => self.deployment.event(Level::Warning, &text).await,
             News::Hosts(sample) => self.observer.hosts(&sample).await,
             News::Harm(why) => {
-                self.deployment.event(Level::Error, &format!("the load is stopped by the guard: {why}")).await?;
+                let text = format!("the load is stopped by the guard: {why}");
+                // First: a store that is busy must not hold the load on.
                 self.stop(Stop::Guard(why));
-                Ok(())
+                self.deployment.event(Level::Error, &text).await
             }
         }
     }

@@ -29,6 +29,7 @@ mod workload_spec;
 pub use brake::Brake;
 pub use canary::{CanaryHost, CanaryReport, canary};
 pub use deployment::Link;
+pub use environment::begun_elsewhere;
 pub use executor::{Place, Request, RunError, RunOptions, execute};
 pub use image::{FirstAddress, WorkerImage};
 pub use leftovers::{clean_up, leftovers, run_of_fleet};

@@ -78,7 +78,7 @@ fn killed(asked: Option<&EarlyEnd>) -> String {
 }
 
 /// What was measured up to then becomes the case's result. Answers whether a case was cut.
-async fn end_running_cases(store: &Store, run: RunId, reason: &str) -> Result<bool, RunError> {
+pub(crate) async fn end_running_cases(store: &Store, run: RunId, reason: &str) -> Result<bool, RunError> {
     let mut cut = false;
     for case in store.list_cases(run).await? {
         if case.state == CaseState::Running.as_str() {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::client::jittered;
 use super::create::intent;
-use super::error::{NO_CONFIGURATION, is_lock_timeout};
+use super::error::{Again, NO_CONFIGURATION, is_cut_under_lock, is_lock_timeout};
 use super::step::{self, Came, Sending, Step, now};
 use super::vm::{self, Mark, VmConfig, kinds};
 use super::{Proxmox, cluster};
@@ -45,7 +45,7 @@ pub(super) struct Ours<'a> {
 
 enum Attempt {
     Done,
-    /// A lock stood in the way: nothing was changed.
+    /// Something stood in the way that passes: the VM is looked at again before the next sending.
     Locked(HypervisorError),
     /// Its effect will show.
     Unknown(i64, HypervisorError),
@@ -101,7 +101,7 @@ impl Proxmox {
     ) -> Result<Attempt, HypervisorError> {
         let vmid = ours.mark.vmid.to_string();
         let (id, came) = step::perform(&self.client, &self.known, &step_of(ours, change, &vmid), journal).await?;
-        let error = match came {
+        let (error, passes) = match came {
             Came::Well { warnings } => {
                 journal.outcome(id, true, json!({ "warnings": warnings })).await?;
                 return Ok(Attempt::Done);
@@ -111,12 +111,17 @@ impl Proxmox {
                 return Ok(Attempt::Done);
             }
             Came::Unknown(error) => return Ok(Attempt::Unknown(id, error)),
-            Came::Refused(error) => error,
-            Came::Failed(failure) => failure.into(),
+            Came::Refused(error) => {
+                let passes = error.change_again() != Again::Never;
+                (HypervisorError::from(error), passes)
+            }
+            Came::Failed(failure) => {
+                let passes = is_lock_timeout(&failure.words) || is_cut_under_lock(&failure.words);
+                (failure.into(), passes)
+            }
         };
-        let words = error.to_string();
-        journal.outcome(id, false, json!({ "error": words })).await?;
-        if is_lock_timeout(&words) { Ok(Attempt::Locked(error)) } else { Err(error) }
+        journal.outcome(id, false, json!({ "error": error.to_string() })).await?;
+        if passes { Ok(Attempt::Locked(error)) } else { Err(error) }
     }
 }
 

@@ -19,6 +19,8 @@ use crate::HypervisorError;
 
 /// Calls in flight at a time: pveproxy has three workers by default.
 const MAX_CALLS_IN_FLIGHT: usize = 16;
+/// Reads of looks in flight at a time: a few for each node of a large cluster.
+const MAX_LOOKS_IN_FLIGHT: usize = 64;
 /// Largest answer that is read, bytes. The resources of a cluster with 10,000 guests are about 5 MB.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// Repeats of a call whose error may or may not pass.
@@ -38,7 +40,8 @@ struct Inner {
     token: Token,
     timing: Timing,
     in_flight: Semaphore,
-    calls: AtomicU64,
+    doubtful_repeats: u32,
+    calls: Arc<AtomicU64>,
 }
 
 /// Parameters of a call.
@@ -62,7 +65,26 @@ impl Client {
         let base = parse_endpoint(endpoint).map_err(malformed_endpoint)?;
         let http = http_client(tls::config(trust)?, &timing)?;
         let in_flight = Semaphore::new(MAX_CALLS_IN_FLIGHT);
-        Ok(Self { inner: Arc::new(Inner { http, base, token, timing, in_flight, calls: AtomicU64::new(0) }) })
+        let (doubtful_repeats, calls) = (MAX_DOUBTFUL_REPEATS, Arc::default());
+        Ok(Self { inner: Arc::new(Inner { http, base, token, timing, in_flight, doubtful_repeats, calls }) })
+    }
+
+    /// The same cluster for looks, which must end in time: they do not queue behind other calls, a refusal is an answer, and repeats where
+    /// there is none end with the look.
+    pub(super) fn for_looks(&self) -> Self {
+        let Inner { http, base, token, timing, calls, .. } = &*self.inner;
+        let timing = Timing { answer: timing.look, retry_within: timing.look, ..*timing };
+        Self {
+            inner: Arc::new(Inner {
+                http: http.clone(),
+                base: base.clone(),
+                token: token.clone(),
+                timing,
+                in_flight: Semaphore::new(MAX_LOOKS_IN_FLIGHT),
+                doubtful_repeats: 0,
+                calls: Arc::clone(calls),
+            }),
+        }
     }
 
     pub(super) fn timing(&self) -> &Timing {
@@ -80,7 +102,7 @@ impl Client {
 
     /// Reads, with repeats.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, &str)]) -> Result<T, CallError> {
-        let mut repeats = Repeats::new(self.inner.timing);
+        let mut repeats = Repeats::new(&self.inner);
         loop {
             let request = self.request(Method::GET, path).query(query);
             let error = match self.send(&Method::GET, path, request, self.inner.timing.answer).await {
@@ -102,7 +124,7 @@ impl Client {
         form: &[(String, String)],
         sending: Sending,
     ) -> Result<T, CallError> {
-        let mut repeats = Repeats::new(self.inner.timing);
+        let mut repeats = Repeats::new(&self.inner);
         loop {
             let request = self.request(method.clone(), path);
             // PVE takes a DELETE's parameters from the query only.
@@ -130,7 +152,7 @@ impl Client {
             call: describe(&Method::POST, path),
             kind: Kind::Unreachable(format!("{}: cannot be read: {error}", file.display())),
         };
-        let mut repeats = Repeats::new(self.inner.timing);
+        let mut repeats = Repeats::new(&self.inner);
         loop {
             let part = reqwest::multipart::Part::file(file).await.map_err(unreadable)?;
             // PVE reads the fields in order and wants the file last.
@@ -300,20 +322,22 @@ struct Repeats {
     timing: Timing,
     since: Instant,
     next: Duration,
+    /// Repeats left where the error may or may not pass.
     doubtful: u32,
 }
 
 impl Repeats {
-    fn new(timing: Timing) -> Self {
-        Self { timing, since: Instant::now(), next: timing.retry_first, doubtful: 0 }
+    fn new(inner: &Inner) -> Self {
+        let (timing, doubtful) = (inner.timing, inner.doubtful_repeats);
+        Self { timing, since: Instant::now(), next: timing.retry_first, doubtful }
     }
 
     /// Waits before a repeat; false where none is due.
     async fn pause(&mut self, again: Again) -> bool {
         match again {
             Again::Never => return false,
-            Again::Perhaps if self.doubtful >= MAX_DOUBTFUL_REPEATS => return false,
-            Again::Perhaps => self.doubtful += 1,
+            Again::Perhaps if self.doubtful == 0 => return false,
+            Again::Perhaps => self.doubtful -= 1,
             Again::Transient => {}
         }
         let pause = jittered(self.next);

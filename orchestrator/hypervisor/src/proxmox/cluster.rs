@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::client::Client;
 use super::error::CallError;
-use super::types::{ClusterStatus, Interface, Resource, Setting, StorageStatus, Volume};
+use super::types::{CephStatus, ClusterStatus, Interface, Resource, Setting, StorageConfig, StorageStatus, Volume};
 use super::vm::VmConfig;
 use crate::{Host, HypervisorError, Inventory, NetworkPlace, StoragePlace};
 
@@ -40,6 +40,16 @@ pub(super) async fn storages(client: &Client, node: &str) -> Result<Vec<StorageS
 
 pub(super) async fn storage(client: &Client, node: &str, storage: &str) -> Result<StorageStatus, CallError> {
     client.get(&["nodes", node, "storage", storage, "status"], &[]).await
+}
+
+/// How a storage is set up, of which the token may see the storages that it may use; none where it sees none of this name.
+pub(super) async fn storage_config(client: &Client, storage: &str) -> Result<Option<StorageConfig>, CallError> {
+    let all: Vec<StorageConfig> = client.get(&["storage"], &[]).await?;
+    Ok(all.into_iter().find(|config| config.storage == storage))
+}
+
+pub(super) async fn ceph_status(client: &Client) -> Result<CephStatus, CallError> {
+    client.get(&["cluster", "ceph", "status"], &[]).await
 }
 
 /// Volumes of a content type on a storage, as a node sees it.

@@ -4,7 +4,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::change::{Change, Changed, Ours};
-use super::step::{self, Came, Sending, Step, now};
+use super::client::jittered;
+use super::error::is_cluster_lock_timeout;
+use super::step::{self, Came, MAX_LOCK_REPEATS, Sending, Step, now};
 use super::vm::{self, Mark, VmConfig, VmRecord, VolumeRecord, kinds};
 use super::{Proxmox, cluster};
 use crate::{CreatedDisk, CreatedWorker, HypervisorError, Intent, Journal, WorkerSpec};
@@ -27,6 +29,7 @@ impl Proxmox {
         let node = spec.host.clone().ok_or_else(|| wrong("no host was chosen for it"))?;
         let iso = spec.image.clone().ok_or_else(|| wrong("no image was uploaded for it"))?;
         let _leave = self.gate.enter(&node, Some(&self.settings.storage)).await;
+        let (mut locked, mut pause) = (0, self.client.timing().retry_first);
         for tried in 0..MAX_VMIDS_TRIED {
             let vmid = self.vmids.take(&self.client, tried > 0).await?;
             let record = VmRecord {
@@ -38,9 +41,16 @@ impl Proxmox {
                 spec: spec.clone(),
                 at: now(),
             };
-            match self.try_create(&record, &iso, journal).await? {
-                Some(worker) => return Ok(worker),
-                None => tracing::info!(vmid, "another client took this VMID; trying the next"),
+            match self.try_create(&record, &iso, journal).await {
+                Ok(Some(worker)) => return Ok(worker),
+                Ok(None) => tracing::info!(vmid, "another client took this VMID; trying the next"),
+                Err(error) if locked < MAX_LOCK_REPEATS && is_cluster_lock_timeout(&error.to_string()) => {
+                    tracing::info!(vmid, %error, "trying another VMID");
+                    locked += 1;
+                    tokio::time::sleep(jittered(pause)).await;
+                    pause = (pause * 2).min(self.client.timing().retry_longest);
+                }
+                Err(error) => return Err(error),
             }
         }
         Err(HypervisorError::Place {
@@ -86,7 +96,7 @@ impl Proxmox {
             Came::Refused(error) => {
                 journal.outcome(id, false, json!({ "refused": true, "error": error.to_string() })).await?;
                 self.vmids.give_back(record.vmid).await;
-                Err(named(&record.spec.name, error))
+                Err(named(&record.spec.name, error.into()))
             }
             Came::Failed(failure) => {
                 journal.outcome(id, false, json!({ "error": failure.to_string() })).await?;

@@ -74,6 +74,17 @@ impl CallError {
         matches!(&self.kind, Kind::Refused { status: 403, .. })
     }
 
+    /// PVE has no Ceph of its own to tell of, at least on the node that was asked: the storage's is another.
+    pub(super) fn is_not_its_ceph(&self) -> bool {
+        let says = |words| self.words().contains(words);
+        self.is_refusal() && (says("binary not installed") || says("pveceph configuration not initialized"))
+    }
+
+    /// Ceph does not answer PVE. That PVE may not be asked, or does not answer itself, says nothing of Ceph.
+    pub(super) fn is_silent_ceph(&self) -> bool {
+        matches!(self.kind, Kind::Refused { status: 500, .. }) && !self.is_not_its_ceph()
+    }
+
     /// The VM is not there. A storage, a volume or a pool that does not exist is another matter.
     pub(super) fn is_absent(&self) -> bool {
         self.is_refusal() && self.words().contains(NO_CONFIGURATION)
@@ -107,6 +118,9 @@ impl CallError {
         match &self.kind {
             Kind::Unreachable(_) => self.again(),
             Kind::Refused { status: 429 | 503, .. } => Again::Transient,
+            // The node is there, and its pveproxy restarts; one that there is no way to may be gone.
+            Kind::Refused { status: NO_ROUTE, words } if words.contains("Connection refused") => Again::Transient,
+            Kind::Refused { status: NO_ROUTE, .. } => Again::Perhaps,
             Kind::Refused { status: 500, words } if is_lock_timeout(words) => Again::Transient,
             _ => Again::Never,
         }
@@ -159,9 +173,22 @@ pub(super) fn advice_on(status: u16, words: &str) -> &'static str {
     }
 }
 
-/// PVE waited for a lock in vain: the call had no effect.
+/// PVE waited for a lock in vain: what was to be done under it had not begun.
 pub(super) fn is_lock_timeout(words: &str) -> bool {
-    words.contains("can't lock file") || words.contains("got timeout") && words.contains("lock")
+    words.contains("can't lock file")
+        || words.contains("got timeout") && words.contains("lock")
+        || is_cluster_lock_timeout(words)
+}
+
+/// The lock was one of the cluster, as parallel allocations on a shared storage wait for. Unlike a VM's own it is taken in the middle of a
+/// task, which may have done a part of its work before.
+pub(super) fn is_cluster_lock_timeout(words: &str) -> bool {
+    words.contains("got lock request timeout")
+}
+
+/// PVE broke off what took too long under a lock of the cluster; it may have had a part of its effect.
+pub(super) fn is_cut_under_lock(words: &str) -> bool {
+    words.contains("locked command timed out") || words.contains("got lock timeout - aborting command")
 }
 
 fn is_about_certificate(words: &str) -> bool {
@@ -197,7 +224,13 @@ mod tests {
     fn a_change_is_repeated_only_where_it_had_no_effect() {
         let lock = "can't lock file '/var/lock/qemu-server/lock-100.conf' - got timeout";
         assert_eq!(refused(500, lock).change_again(), Again::Transient);
-        assert_eq!(refused(500, "boom").change_again(), Again::Never);
+        let lock = "cfs-lock 'storage-ceph' error: got lock request timeout";
+        assert_eq!(refused(500, lock).change_again(), Again::Transient);
+        for had_begun in ["boom", "'storage-ceph'-locked command timed out - aborting"] {
+            assert_eq!(refused(500, had_begun).change_again(), Again::Never, "{had_begun}");
+        }
+        assert_eq!(refused(NO_ROUTE, "Connection refused").change_again(), Again::Transient);
+        assert_eq!(refused(NO_ROUTE, "No route to host").change_again(), Again::Perhaps);
         assert_eq!(refused(500, "boom").again(), Again::Perhaps);
         assert_eq!(refused(596, "broken").change_again(), Again::Never);
         assert!(refused(596, "broken").may_have_happened() && !refused(500, "boom").may_have_happened());

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::error::CallError;
 use super::types::{CephStatus, NodeHistory, Resource};
 use super::{Proxmox, cluster};
 use crate::{CreatedWorker, HostLoad, HostSample, HypervisorError, Observed, StorageHealth, WorkerState};
 
 /// PVE writes the cluster's list of guests anew at this interval (`pvestatd`).
 pub(super) const LIST_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How old a figure of a node's history may be, seconds: it has a point a minute, and the newest may not be finished.
+const RECENT_SECONDS: u64 = 120;
 
 impl Proxmox {
     pub(super) async fn observe_vms(&self, workers: &[CreatedWorker]) -> Result<Vec<Observed>, HypervisorError> {
@@ -41,10 +43,11 @@ impl Proxmox {
         let mut hosts: Vec<HostLoad> =
             futures_util::future::join_all(nodes.map(|node| self.host_load(node))).await.into_iter().collect();
         hosts.sort_by(|a, b| a.host.cmp(&b.host));
-        let storage_health = match self.ceph_status().await {
-            Ok(status) => Some(health_of(&status)),
+        let storage_health = match self.layout().foreign_ceph {
+            // What PVE has of its own is not what is measured.
+            Some(true) => None,
             // Not a Ceph cluster, or one that does not answer: the guard tells which.
-            Err(_) => None,
+            _ => cluster::ceph_status(&self.client).await.ok().map(|status| health_of(&status)),
         };
         Ok(HostSample { hosts, storage_health })
     }
@@ -55,7 +58,7 @@ impl Proxmox {
         let path = ["nodes", &host, "rrddata"];
         let history = self.client.get::<Vec<NodeHistory>>(&path, &[("timeframe", "hour"), ("cf", "AVERAGE")]).await;
         let points = history.unwrap_or_default();
-        let last = |field: fn(&NodeHistory) -> Option<f64>| points.iter().rev().find_map(field);
+        let last = |field: fn(&NodeHistory) -> Option<f64>| newest(&points, field);
         HostLoad {
             cpu: node.cpu,
             memory_used_bytes: node.mem,
@@ -65,10 +68,17 @@ impl Proxmox {
             host,
         }
     }
+}
 
-    pub(super) async fn ceph_status(&self) -> Result<CephStatus, CallError> {
-        self.client.get(&["cluster", "ceph", "status"], &[]).await
-    }
+/// A history's newest figure, unless it is of another time than now: the newest points may have none yet, and a node that stopped keeping
+/// figures goes on with points that have none.
+fn newest(points: &[NodeHistory], field: fn(&NodeHistory) -> Option<f64>) -> Option<f64> {
+    let now = points.iter().filter_map(|point| point.time).max()?;
+    let recent = points.iter().filter(|point| point.time.is_some_and(|time| now - time <= RECENT_SECONDS));
+    recent
+        .filter_map(|point| Some((point.time?, field(point)?)))
+        .max_by_key(|(time, _)| *time)
+        .map(|(_, figure)| figure)
 }
 
 pub(super) fn by_id(resources: Vec<Resource>) -> BTreeMap<u32, Resource> {
@@ -76,7 +86,7 @@ pub(super) fn by_id(resources: Vec<Resource>) -> BTreeMap<u32, Resource> {
 }
 
 /// Nodes that workers are on now, or were put on where the cluster does not show them.
-pub(super) fn nodes_in_use(workers: &[CreatedWorker], guests: &BTreeMap<u32, Resource>) -> BTreeSet<String> {
+fn nodes_in_use(workers: &[CreatedWorker], guests: &BTreeMap<u32, Resource>) -> BTreeSet<String> {
     let node = |worker: &CreatedWorker| {
         let guest = worker.id.parse::<u32>().ok().and_then(|id| guests.get(&id));
         guest.and_then(|guest| guest.node.clone()).or_else(|| worker.spec.host.clone())

@@ -6,10 +6,11 @@ mod space;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::CallError;
+use super::observe::health_of;
 use super::privileges::Permissions;
 use super::types::{CephPool, ClusterStatus, Interface, Pool, Resource, StorageConfig, StorageStatus, Version};
-use super::{Nodes, Proxmox, cluster};
-use crate::{Deployment, Finding, HypervisorError, Severity};
+use super::{Nodes, Proxmox, cluster, guard};
+use crate::{Deployment, Finding, HypervisorError, Severity, StorageHealth};
 
 /// How PVE words that a privilege is missing.
 const FORBIDDEN: &str = "Permission check failed";
@@ -27,6 +28,8 @@ struct View {
     interfaces: BTreeMap<String, Vec<Interface>>,
     ceph_pools: Option<Vec<CephPool>>,
     storage_config: Option<StorageConfig>,
+    /// Where the storage is of Ceph: what PVE tells of Ceph's health, or why Ceph does not tell it.
+    ceph: Option<Result<StorageHealth, CallError>>,
     pools: Option<Vec<Pool>>,
     ids_in_use: BTreeSet<u32>,
     /// Node of each worker.
@@ -36,6 +39,14 @@ struct View {
 impl View {
     fn nodes_in_use(&self) -> BTreeSet<&str> {
         self.placement.iter().map(String::as_str).collect()
+    }
+
+    /// Whether the storage is on a Ceph cluster whose health PVE does not tell here; none where that is not known.
+    fn foreign_ceph(&self) -> Option<bool> {
+        if matches!(&self.ceph, Some(Err(error)) if error.is_not_its_ceph()) {
+            return Some(true);
+        }
+        self.storage_config.as_ref().map(StorageConfig::is_foreign_ceph)
     }
 
     fn is_online(&self, node: &str) -> bool {
@@ -51,7 +62,8 @@ impl View {
 impl Proxmox {
     pub(super) async fn run_preflight(&self, deployment: &Deployment) -> Result<Vec<Finding>, HypervisorError> {
         let (view, mut findings) = self.view(deployment).await?;
-        let judged = checks::all(&view, &self.settings, deployment, self.client.token_id());
+        let mut judged = checks::all(&view, &self.settings, deployment, self.client.token_id());
+        judged.extend(checks::ceph(&view, &self.settings, &self.guard));
         if judged.iter().any(|finding| finding.severity == Severity::Blocker && finding.message.contains(" lacks ")) {
             // What the token may not read follows from what it lacks.
             findings.retain(|finding| !finding.message.contains(FORBIDDEN));
@@ -85,12 +97,24 @@ impl Proxmox {
                 view.interfaces.insert(node.clone(), interfaces);
             }
         }
-        if view.storages.values().flatten().any(|s| s.storage == self.settings.storage && s.kind == "rbd") {
+        let storage =
+            view.storages.values().flatten().find(|storage| storage.storage == self.settings.storage).cloned();
+        if let Some(storage) = storage.filter(|storage| guard::is_of_ceph(&storage.kind)) {
             // An external Ceph cluster is not known to PVE: then its replication cannot be told.
             let node = nodes.first().map_or("localhost", String::as_str);
             view.ceph_pools = self.client.get(&["nodes", node, "ceph", "pool"], &[]).await.ok();
-            // Needs Datastore.Allocate, which is optional.
-            view.storage_config = self.client.get(&["storage", &self.settings.storage], &[]).await.ok();
+            view.storage_config = cluster::storage_config(&self.client, &self.settings.storage).await.ok().flatten();
+            view.ceph = match cluster::ceph_status(&self.client).await {
+                Err(error) if !error.is_silent_ceph() && !error.is_not_its_ceph() => {
+                    findings.push(checks::blocker(error.to_string(), error.advice()));
+                    None
+                }
+                told => Some(told.map(|status| health_of(&status))),
+            };
+            let mut layout = self.layout();
+            layout.learn_storage(&storage);
+            layout.foreign_ceph = view.foreign_ceph();
+            self.set_layout(layout);
         }
         if self.settings.pool.is_some() {
             view.pools = read(self.client.get(&["pools"], &[]).await, &mut findings);

@@ -61,6 +61,10 @@ pub struct Timing {
     pub answer: Duration,
     /// Longest time for an upload.
     pub upload: Duration,
+    /// Longest time of one look of the guard, whatever hangs; not longer than the time between two looks.
+    pub look: Duration,
+    /// How long, from its look's start, a breach that is known waits for what else the look tells.
+    pub known_breach: Duration,
     /// First pause before a retry; each next one is twice as long.
     pub retry_first: Duration,
     /// Longest pause before a retry.
@@ -85,6 +89,8 @@ impl Default for Timing {
             connect: Duration::from_secs(10),
             answer: Duration::from_secs(30),
             upload: Duration::from_secs(15 * 60),
+            look: Duration::from_secs(10),
+            known_breach: Duration::from_secs(5),
             retry_first: Duration::from_millis(250),
             retry_longest: Duration::from_secs(8),
             retry_within: Duration::from_secs(60),

@@ -8,14 +8,14 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::client::{Client, Form, jittered};
-use super::error::{CallError, is_lock_timeout};
+use super::error::{CallError, is_cluster_lock_timeout, is_lock_timeout};
 use super::task::{self, Ended, Failure, Upid};
-use crate::{HypervisorError, Intent, Journal, JournalError};
+use crate::{Effect, HypervisorError, Intent, Journal, JournalError};
 
 /// Times that a call is sent whose answer was lost and whose effect did not show.
 pub(super) const MAX_SENDS: u32 = 3;
 /// Times that a task is started again which waited for a lock in vain.
-const MAX_LOCK_REPEATS: u32 = 5;
+pub(super) const MAX_LOCK_REPEATS: u32 = 5;
 /// How far a node's clock may be behind ours, seconds, for a task to count as started after a call.
 const CLOCK_SKEW_SECONDS: u64 = 600;
 
@@ -56,7 +56,7 @@ pub(super) enum Came {
         after_loss: bool,
     },
     /// Refused: nothing was changed.
-    Refused(HypervisorError),
+    Refused(CallError),
     /// Its task failed.
     Failed(Failure),
     /// Nobody knows: the journal's entry stays open.
@@ -106,7 +106,7 @@ pub(super) async fn perform(
                 return Ok((id, Came::Already { error: failure.into(), after_loss }));
             }
             Ok(Ended::Failed(failure))
-                if again && is_lock_timeout(&failure.words) && lock_repeats < MAX_LOCK_REPEATS =>
+                if again && may_repeat(step, &failure.words) && lock_repeats < MAX_LOCK_REPEATS =>
             {
                 lock_repeats += 1;
                 tokio::time::sleep(jittered(pause)).await;
@@ -138,7 +138,7 @@ async fn call(client: &Client, known: &Known, step: &Step<'_>, after_loss: &mut 
         if !error.may_have_happened() {
             return Called::Ended(match says(error.words(), step.already) {
                 true => Came::Already { error: error.into(), after_loss: *after_loss },
-                false => Came::Refused(error.into()),
+                false => Came::Refused(error),
             });
         }
         *after_loss = true;
@@ -150,6 +150,12 @@ async fn call(client: &Client, known: &Known, step: &Step<'_>, after_loss: &mut 
             Err(error) => return Called::Ended(Came::Unknown(error.into())),
         }
     }
+}
+
+/// Whether a task that waited for a lock in vain is started again under the same entry of the journal. A creation that waited for its storage
+/// may have made disks, which are found by the log of its task: the next one gets an entry of its own.
+fn may_repeat(step: &Step<'_>, words: &str) -> bool {
+    is_lock_timeout(words) && !(step.intent.effect == Effect::Create && is_cluster_lock_timeout(words))
 }
 
 fn says(words: &str, any: &[&str]) -> bool {

@@ -169,6 +169,8 @@ pub(super) struct Pool {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct StorageConfig {
     #[serde(default)]
+    pub(super) storage: String,
+    #[serde(default)]
     pub(super) pool: Option<String>,
     /// Where the data is, if `pool` has its metadata only.
     #[serde(rename = "data-pool", default)]
@@ -176,6 +178,13 @@ pub(super) struct StorageConfig {
     /// Monitors of a Ceph that is not PVE's own.
     #[serde(default)]
     pub(super) monhost: Option<String>,
+}
+
+impl StorageConfig {
+    /// It is on a Ceph cluster that is not PVE's own: PVE knows its monitors and nothing else of it.
+    pub(super) fn is_foreign_ceph(&self) -> bool {
+        self.monhost.as_ref().is_some_and(|monitors| !monitors.trim().is_empty())
+    }
 }
 
 /// A Ceph pool.
@@ -234,6 +243,9 @@ pub(super) struct NodeVm {
 /// A point of `GET /nodes/{node}/rrddata`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct NodeHistory {
+    /// Its end, seconds since 1970.
+    #[serde(default, deserialize_with = "count")]
+    pub(super) time: Option<u64>,
     #[serde(default, deserialize_with = "decimal")]
     pub(super) iowait: Option<f64>,
     #[serde(default, deserialize_with = "decimal")]

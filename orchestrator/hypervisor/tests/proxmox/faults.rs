@@ -83,7 +83,7 @@ const LOOKS: [(&str, bool); 10] = [
     ("/nodes/{node}/qemu", true),
     ("/cluster/ceph/status", true),
     ("/nodes/{node}/ceph/pool", false),
-    ("/storage/{storage}", false),
+    ("/storage", false),
     ("/nodes/{node}/rrddata", false),
 ];
 
@@ -125,7 +125,9 @@ async fn a_refusal_of_any_look_is_said_or_does_no_harm() {
         let (provider, journal) = (in_pool(&fake), Memory::default());
         let before = fake.inventory();
         let workers = provision(&provider, 2, 1, &journal).await.unwrap();
-        fake.run(&format!("pve.fail('GET', {template:?}, {status}, 'refused for a test')"));
+        // By the end of its path: a node has storages, too.
+        let path = if template == "/storage" { "/json/storage" } else { template };
+        fake.run(&format!("pve.fail('GET', {path:?}, {status}, 'refused for a test')"));
         let said = look(&provider, &workers).await;
         assert_eq!(said.contains("refused for a test"), is_said, "{template}: {said}");
         if template.ends_with("/ceph/pool") {
@@ -214,6 +216,56 @@ async fn a_refusal_of_any_call_ends_with_its_words_and_leaves_nothing() {
     for (fault, errors) in survive_all(faults.collect(), 2).await {
         assert!(errors.contains("refused for a test"), "{fault}: {errors}");
     }
+}
+
+/// PVE's words where many allocate on one storage.
+const CLUSTER_LOCK: &str = "cfs-lock 'storage-ceph' error: got lock request timeout";
+
+#[tokio::test]
+async fn one_refusal_that_passes_ends_no_change() {
+    if Fake::start().is_none() {
+        return;
+    }
+    let refusals = [(429, "too many"), (503, "service unavailable"), (595, "Connection refused"), (500, CLUSTER_LOCK)];
+    let changes = LIFE.iter().filter(|(method, _)| *method != "GET");
+    let faults = changes.flat_map(|(method, template)| {
+        refusals.map(|(status, words)| format!("pve.fail({method:?}, {template:?}, {status}, {words:?}, times=1)"))
+    });
+    for (fault, errors) in survive_all(faults.collect(), 1).await {
+        assert_eq!(errors, "", "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn one_task_that_waited_in_vain_for_a_lock_of_the_cluster_ends_no_change() {
+    if Fake::start().is_none() {
+        return;
+    }
+    let cut = "'storage-ceph'-locked command timed out - aborting";
+    let tasks = ["qmcreate", "qmstart", "qmstop", "qmdestroy"].map(|task| (task, CLUSTER_LOCK));
+    let faults = tasks.into_iter().chain([("qmstart", cut), ("qmdestroy", cut)]).map(|(task, words)| {
+        format!(
+            "class Once(dict):\n\
+             \x20 def __getitem__(self, task):\n\
+             \x20   return self.pop(task)\n\
+             pve.task_fails = Once({{{task:?}: {words:?}}})"
+        )
+    });
+    for (fault, errors) in survive_all(faults.collect(), 1).await {
+        assert_eq!(errors, "", "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn each_creation_that_waited_for_its_storage_has_an_entry_of_its_own() {
+    let Some(fake) = Fake::start() else { return };
+    fake.run(&format!("pve.store_file('local', 'x.iso', 10)\npve.task_fails['qmcreate'] = {CLUSTER_LOCK:?}"));
+    let (provider, journal) = (fake.provider(), Memory::default());
+    let error = provider.create_worker(&spec(1, "pve1", "local:iso/x.iso", 2), &journal).await.unwrap_err().to_string();
+    assert!(error.contains(CLUSTER_LOCK), "{error}");
+    let tasks: Vec<String> = journal.entries().iter().map(|entry| entry.task.as_ref().unwrap().to_string()).collect();
+    assert!((2..10).contains(&tasks.len()), "{tasks:#?}");
+    assert_eq!(fake.get("sum(1 for t in pve.tasklog if t['type'] == 'qmcreate')"), tasks.len());
 }
 
 #[tokio::test]

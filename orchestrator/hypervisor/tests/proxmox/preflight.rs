@@ -1,6 +1,6 @@
 //! Every finding of the preflight, each with its remedy, and nothing found where nothing is wrong.
 
-use hypervisor::proxmox::{Nodes, Proxmox, Settings, VmidRange};
+use hypervisor::proxmox::{Guard, Nodes, Proxmox, Settings, VmidRange};
 use hypervisor::{Deployment, Finding, Hypervisor, Severity};
 use serde_json::json;
 
@@ -187,9 +187,9 @@ async fn replication_is_that_of_the_pool_the_data_is_in_or_it_is_not_told() {
     ];
     let told = async |config: &str, pools: &[String], readable: bool| {
         fake.run(&format!("pve.answers['/nodes/{{node}}/ceph/pool'] = [{}]", pools.join(", ")));
-        fake.run(&format!("pve.answers['/storage/{{storage}}'] = {config}\npve.failures = {{}}"));
+        fake.run(&format!("pve.answers['/storage'] = [dict({config}, storage='ceph')]\npve.failures = {{}}"));
         if !readable {
-            fake.run("pve.answers.pop('/storage/{storage}')\npve.fail('GET', '/storage/{storage}', 403, 'Permission check failed')");
+            fake.run("pve.answers.pop('/storage')\npve.fail('GET', '/json/storage', 500, 'refused for a test')");
         }
         let found = findings(&fake.provider(), &deployment(2)).await;
         let note = found.iter().find(|finding| finding.message.contains("data disks take 12.0 GiB")).unwrap();
@@ -321,4 +321,42 @@ async fn a_read_that_fails_is_a_finding_with_the_words_of_pve() {
         let found = findings(&fake.provider(), &deployment(1)).await;
         assert!(blockers(&found).iter().any(|finding| finding.message.contains(words)), "{template}: {found:#?}");
     }
+}
+
+#[tokio::test]
+async fn no_run_begins_on_a_ceph_that_the_guard_would_stop_it_for() {
+    let Some(fake) = Fake::start() else { return };
+    fake.run("pve.ceph['health'] = 'HEALTH_ERR'");
+    let finding = only_blocker(&fake, |_| {}, &deployment(1)).await;
+    assert!(finding.message.starts_with("Ceph is in HEALTH_ERR"), "{finding:?}");
+    assert!(finding.remedy.contains("ceph health detail"), "{finding:?}");
+    let off = Guard { ceph: false, ..Guard::default() };
+    let found = findings(&fake.provider_guarded(off), &deployment(1)).await;
+    assert_eq!(blockers(&found).len(), 0, "{found:#?}");
+    warning(&found, "Ceph is in HEALTH_ERR");
+    fake.run("full = shapes.ceph_status('HEALTH_WARN')\nfull['health']['checks'] = {'OSD_NEARFULL': {}}\npve.answers['/cluster/ceph/status'] = full");
+    let finding = only_blocker(&fake, |_| {}, &deployment(1)).await;
+    assert!(finding.message.starts_with("Ceph runs out of space: OSD_NEARFULL"), "{finding:?}");
+    fake.run("pve.answers.clear()\npve.fail('GET', '/cluster/ceph/status', 500, 'rados_connect failed')");
+    let finding = only_blocker(&fake, |_| {}, &deployment(1)).await;
+    assert!(finding.message.starts_with("Ceph does not answer: rados_connect failed"), "{finding:?}");
+    // What is not of Ceph has nothing to do with it.
+    let own = |settings: &mut Settings| settings.storage = "local-lvm".into();
+    assert_eq!(blockers(&findings(&fake.provider_with(own), &deployment(1)).await).len(), 0);
+}
+
+#[tokio::test]
+async fn a_ceph_that_the_guard_cannot_watch_is_a_warning() {
+    let Some(fake) = Fake::start() else { return };
+    let words = "binary not installed: /usr/bin/ceph-mon";
+    fake.run(&format!("pve.fail('GET', '/cluster/ceph/status', 500, {words:?})"));
+    let found = findings(&fake.provider(), &deployment(1)).await;
+    assert_eq!(blockers(&found).len(), 0, "{found:#?}");
+    assert!(warning(&found, "the guard does not watch it").message.contains(words), "{found:#?}");
+    // PVE's own Ceph, which is ill, is not the one under the disks.
+    fake.run("pve.failures = {}\npve.ceph['health'] = 'HEALTH_ERR'\npve.storages['ceph']['monhost'] = '192.0.2.1'");
+    let provider = fake.provider();
+    let found = findings(&provider, &deployment(1)).await;
+    assert_eq!(blockers(&found).len(), 0, "{found:#?}");
+    assert!(warning(&found, "the guard does not watch it").message.contains("192.0.2.1"), "{found:#?}");
 }

@@ -289,7 +289,7 @@ async fn sixty_four_workers_of_ten_disks_cost_a_few_requests_each() {
     provider.observe(&workers).await.unwrap();
     assert_eq!(step("observe", &mut since), 1);
     provider.guard(&workers).await.unwrap();
-    assert!(step("guard", &mut since) <= 8);
+    assert!(step("guard", &mut since) <= 9);
     assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
     // The state; the configuration, stop, its task; the configuration, destroy, its task. For all together: guests, volumes, images.
     assert!(step("stop and destroy", &mut since) <= 64 * 7 + 30);

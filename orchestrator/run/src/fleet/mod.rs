@@ -53,6 +53,18 @@ pub struct Fleet {
     urls: Vec<String>,
 }
 
+/// Stops a fleet's jobs. It does not keep the fleet alive.
+pub(crate) struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// Stops a job on these workers. One that cannot be told is found missing by whoever drives the job.
+    pub(crate) fn stop(&self, workers: &[String], job: u64) {
+        for worker in workers {
+            let _ = self.0.command(worker, |member| member.stop(job));
+        }
+    }
+}
+
 /// A worker that is here.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Enrolled {
@@ -200,6 +212,11 @@ impl Fleet {
     /// [`CommandError`] where the worker does not hold the job.
     pub fn stop(&self, worker: &str, job: u64) -> Result<(), CommandError> {
         self.shared.command(worker, |member| member.stop(job))
+    }
+
+    /// Stops jobs beside whoever drives them.
+    pub(crate) fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.shared))
     }
 
     /// Drops a job; nothing more of it comes.

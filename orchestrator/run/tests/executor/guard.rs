@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::place::{Bench, Faults, PATIENCE};
 use crate::{ONE_CASE, plan};
@@ -33,6 +34,37 @@ async fn harm_stops_the_load_and_what_was_measured_is_kept() {
     let said = export.run.events.iter().filter(|event| event.message.contains("stopped by the guard")).count();
     assert!(said >= 2, "at once and at the end: {:#?}", export.run.events);
     assert_eq!(bench.disk_files(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_busy_does_not_hold_the_load_on() {
+    let bench = Bench::new(Faults::default()).await;
+    let yaml = long_case().replace("4k-random-read", "4k-random-write");
+    let running = tokio::spawn({
+        let bench = Arc::clone(&bench);
+        async move { bench.run(&yaml).await }
+    });
+    let mut progress = bench.progress.subscribe();
+    let measured = progress.wait_for(|progress| progress.state == "sampling" && progress.iops.is_some());
+    tokio::time::timeout(PATIENCE, measured).await.expect("a measured second in time").unwrap();
+    let mut others = bench.connect().await;
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut others).await.unwrap();
+    bench.place.harm.store(true, Ordering::Relaxed);
+    // Shorter than the store waits before it gives up.
+    let still = async {
+        loop {
+            let before = bench.last_write();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if bench.last_write() == before {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(8), still).await.expect("nothing is written any more");
+    sqlx::query("ROLLBACK").execute(&mut others).await.unwrap();
+    let (_, export) = running.await.unwrap();
+    let reason = export.run.reason.unwrap();
+    assert!(export.run.state == "failed" && reason.contains("min_free_percent"), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

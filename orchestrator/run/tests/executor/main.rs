@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use liar::Wrong;
 use place::{Bench, Faults};
-use sqlx::Connection;
 
 /// Two workers with one disk each; `more` is what differs. On a busy machine an engine starts late: preconditioning takes that up.
 fn plan(more: &str) -> String {
@@ -149,8 +148,7 @@ async fn a_worker_that_ends_before_it_enrols_ends_the_run() {
 #[tokio::test]
 async fn nothing_is_created_where_the_journal_refuses() {
     let bench = Bench::new(Faults::default()).await;
-    let mut connection =
-        sqlx::SqliteConnection::connect(&format!("sqlite://{}", bench.store.file().display())).await.unwrap();
+    let mut connection = bench.connect().await;
     let refuse = "CREATE TRIGGER full BEFORE INSERT ON journal BEGIN SELECT RAISE(ABORT, 'the journal is full'); END";
     sqlx::query(refuse).execute(&mut connection).await.unwrap();
     let (_, export) = bench.run(&plan(ONE_CASE)).await;
@@ -159,6 +157,25 @@ async fn nothing_is_created_where_the_journal_refuses() {
     assert!(reason.contains("nothing was changed") && reason.contains("the journal is full"), "{reason}");
     assert_eq!(bench.disk_files(), 0);
     assert!(bench.place.created.lock().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_results_cannot_be_stored_is_torn_down_and_ends() {
+    let of_a_canary = "BEFORE INSERT ON events WHEN NEW.message LIKE 'worker canary-% enrolled%'";
+    for (canary, when) in [(false, "BEFORE INSERT ON worker_seconds"), (true, of_a_canary)] {
+        let bench = Bench::new(Faults::default()).await;
+        let refuse = format!("CREATE TRIGGER full {when} BEGIN SELECT RAISE(ABORT, 'the disk is full'); END");
+        sqlx::query(sqlx::AssertSqlSafe(refuse)).execute(&mut bench.connect().await).await.unwrap();
+        let error = bench.run_without_store(&plan(ONE_CASE), canary).await.to_string();
+        assert!(error.contains("the disk is full"), "{error}");
+        assert_eq!(bench.disk_files(), 0, "{when}");
+        let run = bench.store.list_runs(1).await.unwrap()[0].id;
+        let export = bench.store.load_export(run).await.unwrap();
+        let reason = export.run.reason.unwrap();
+        assert!(export.run.state == "failed" && reason.contains("the disk is full"), "{}: {reason}", export.run.state);
+        assert!(export.cases.iter().all(|case| case.state != "running"));
+        assert!(bench.store.unfinished_runs().await.unwrap().is_empty());
+    }
 }
 
 /// Writes only, without a fill, so that the liar need not write anything.

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use analysis::export::Export;
 use hypervisor::{
@@ -14,8 +14,9 @@ use hypervisor::{
     WorkerState,
 };
 use run::fleet::{Authority, CERTIFICATE_FILE};
-use run::{Brake, CanaryReport, Place, Progress, Request, RunOptions, WatchTimes, execute};
+use run::{Brake, CanaryReport, Place, Progress, Request, RunError, RunOptions, WatchTimes, execute};
 use serde_json::json;
+use sqlx::Connection;
 use store::{DataDir, RunId, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -363,6 +364,24 @@ impl Bench {
             created: Mutex::default(),
             harm: AtomicBool::new(false),
         }
+    }
+
+    /// Another connection to the store's file.
+    pub(crate) async fn connect(&self) -> sqlx::SqliteConnection {
+        sqlx::SqliteConnection::connect(&format!("sqlite://{}", self.store.file().display())).await.unwrap()
+    }
+
+    /// When a data disk was written to last.
+    pub(crate) fn last_write(&self) -> SystemTime {
+        let files = std::fs::read_dir(self.directory.path().join("disks")).unwrap();
+        files.map(|file| file.unwrap().metadata().unwrap().modified().unwrap()).max().expect("there are disks")
+    }
+
+    /// Carries a plan out although its store fails; answers the error.
+    pub(crate) async fn run_without_store(&self, yaml: &str, canary: bool) -> RunError {
+        let (place, request) = (self.place(), request(yaml, canary));
+        let running = execute(&self.store, &place, &request, self.progress.clone(), self.brake.clone());
+        tokio::time::timeout(PATIENCE, running).await.expect("the run ends in time").unwrap_err()
     }
 
     /// Files of data disks that exist.

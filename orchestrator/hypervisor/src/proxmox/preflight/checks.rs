@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::privileges;
 use super::super::settings::Settings;
 use super::super::types::{Interface, Resource};
 use super::super::vm::{MAX_DISKS, TAG};
+use super::super::{Guard, guard, privileges};
 use super::View;
 use crate::{Deployment, Finding, Severity};
 
@@ -67,6 +67,35 @@ fn quorum(view: &View) -> Option<Finding> {
             format!("cluster {} has no quorum: its configuration is read-only", cluster.name),
             "bring most of its nodes online: pvecm status",
         )
+    })
+}
+
+/// Whether load may be put on the Ceph under the disks, and whether the guard will be able to tell.
+pub(super) fn ceph(view: &View, settings: &Settings, limits: &Guard) -> Option<Finding> {
+    let (told, storage) = (view.ceph.as_ref()?, &settings.storage);
+    if view.foreign_ceph() == Some(true) {
+        let elsewhere = view.storage_config.as_ref().filter(|config| config.is_foreign_ceph());
+        let why = match (elsewhere.and_then(|config| config.monhost.as_deref()), told) {
+            (None, Err(error)) => format!("PVE tells of none on the node of target.endpoint: {}", error.words()),
+            (monitors, _) => format!("its monitors are {}", monitors.unwrap_or("others than PVE's")),
+        };
+        return Some(warning(
+            format!(
+                "storage {storage} is on a Ceph whose health is not known here ({why}): the guard does not watch it"
+            ),
+            "look at that cluster's health by yourself while the load runs (ceph -s); where it is PVE's own, set target.endpoint to a node \
+             that has Ceph. Free space, quorum and workers in io-error are watched all the same",
+        ));
+    }
+    let harm = match told {
+        Ok(health) => guard::ill_health(health)?,
+        Err(error) => guard::silent(error.words()),
+    };
+    let remedy = "bring it back to health first (ceph health detail), then start the run";
+    Some(if limits.ceph {
+        blocker(format!("{harm}: the guard would stop the load at once"), remedy)
+    } else {
+        warning(harm, remedy)
     })
 }
 

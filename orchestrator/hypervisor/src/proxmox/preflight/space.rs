@@ -165,7 +165,7 @@ fn copies(storage: &StorageStatus, view: &View) -> Option<u64> {
 /// named after, as PVE does unless told otherwise.
 fn pool_of<'a>(storage: &'a StorageStatus, config: Option<&'a StorageConfig>) -> Option<&'a str> {
     let Some(config) = config else { return Some(&storage.storage) };
-    if config.monhost.as_ref().is_some_and(|monitors| !monitors.is_empty()) {
+    if config.is_foreign_ceph() {
         return None;
     }
     Some(config.data_pool.as_deref().or(config.pool.as_deref()).unwrap_or("rbd"))
