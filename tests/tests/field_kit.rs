@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// All that the kit's program may find: a shell for its children, what ends them, what sets up the namespace's loopback, and an emulator.
+const TOOLS: [&str; 4] = ["sh", "setpriv", "ip", "qemu-system-x86_64"];
 /// Set where the test is wanted.
 const WANTED: &str = "FOURCORNERS_TEST_FIELD_KIT";
 
@@ -24,14 +26,29 @@ fn no_namespace() -> Option<String> {
 }
 
 struct Kit {
-    _scratch: tempfile::TempDir,
+    scratch: tempfile::TempDir,
     folder: PathBuf,
 }
 
+/// A directory of links to [`TOOLS`] and nothing else.
+fn tools(scratch: &Path) -> PathBuf {
+    let dir = scratch.join("tools");
+    fs::create_dir(&dir).unwrap();
+    let path = std::env::var_os("PATH").unwrap();
+    for tool in TOOLS {
+        let mut places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+        let place = places.find_map(|place| Some(place.join(tool)).filter(|place| place.exists()));
+        assert!(place.is_some(), "{tool} is installed");
+        std::os::unix::fs::symlink(place.unwrap(), dir.join(tool)).unwrap();
+    }
+    dir
+}
+
 impl Kit {
-    /// Builds the archive and unpacks it where nothing else is.
+    /// Builds the archive and unpacks it where nothing else is: outside the source tree, which the program would find.
     fn unpack() -> Self {
-        let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        assert!(!scratch.path().starts_with(end_to_end::workspace()), "{:?}: set TMPDIR elsewhere", scratch.path());
         let made = Command::new(end_to_end::workspace().join("tests/dist"))
             .args(["--profile", "release", "--output"])
             .arg(scratch.path())
@@ -44,19 +61,20 @@ impl Kit {
         assert!(unpacked.success());
         fs::remove_file(archive).unwrap();
         let folder = listing(scratch.path()).pop().unwrap();
-        Self { _scratch: scratch, folder }
+        tools(scratch.path());
+        Self { scratch, folder }
     }
 
-    /// Runs the kit's own program in a network namespace with loopback alone and an environment of nothing but the system's paths.
+    /// Runs the kit's own program in a network namespace with loopback alone and an environment of nothing but a path to [`TOOLS`].
     fn run(&self, arguments: &[&str]) -> Output {
         let script = "ip link set lo up && exec ./fourcorners \"$@\"";
         Command::new("unshare")
             .args(unshared())
-            .args(["sh", "-c", script, "fourcorners"])
+            .args(["/bin/sh", "-c", script, "fourcorners"])
             .args(arguments)
             .current_dir(&self.folder)
             .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("PATH", self.scratch.path().join("tools"))
             .output()
             .unwrap()
     }
@@ -94,9 +112,21 @@ fn the_kit_alone_runs_the_demo_on_processes_and_on_vms() {
         return;
     }
     let kit = Kit::unpack();
-    for file in
-        ["fourcorners", "fourcorners-worker.iso", "README.md", "docs/plan.md", "licences/INDEX.txt", "SHA256SUMS"]
-    {
+    for file in [
+        "fourcorners",
+        "fourcorners-worker.iso",
+        "README.md",
+        "ARCHITECTURE.md",
+        "docs/plan.md",
+        "licences/INDEX.txt",
+        "licences/SOURCES.txt",
+        "licences/GPL-2",
+        "licences/GPL-3",
+        "licences/LGPL-2.1",
+        "licences/glibc",
+        "licences/rust-std/LICENSE-MIT",
+        "SHA256SUMS",
+    ] {
         assert!(kit.folder.join(file).is_file(), "{file} is in the kit");
     }
     let sums = Command::new("sha256sum")
@@ -106,6 +136,8 @@ fn the_kit_alone_runs_the_demo_on_processes_and_on_vms() {
         .unwrap();
     assert!(sums.status.success(), "{}", String::from_utf8_lossy(&sums.stdout));
     assert!(listing(&kit.folder.join("licences")).len() > 100, "most packages ship a licence");
+    let sources = fs::read_to_string(kit.folder.join("licences/SOURCES.txt")).unwrap();
+    assert!(sources.contains("snapshot.debian.org/package/glibc/") && sources.contains("Offer:"), "{sources}");
 
     let on_processes = kit.demo(&["demo", "--json"]);
     assert_eq!(complete_cases(&on_processes), 10, "{on_processes}");

@@ -18,6 +18,9 @@ pub(crate) enum Command {
     /// Make the bootable worker image from Debian packages; no root is needed
     Build(build::BuildArgs),
     /// Write to a copy of the image what its workers must know: orchestrator, fingerprint, token, addresses
+    ///
+    /// Runs do this by themselves, each fleet with a token drawn for it. An image made by hand is for trying a hypervisor or a network: its
+    /// VM reaches the orchestrator while a run is up and is refused there; it joins no run.
     Personalise(personalise::PersonaliseArgs),
     /// Show an image's digests and what its slot says, the token masked
     Show(show::ShowArgs),

@@ -80,7 +80,7 @@ pub(crate) fn options(plan: &TestPlan) -> RunOptions {
 fn image(data_dir: &Path, plan: &TestPlan) -> Option<WorkerImage> {
     let Target::Proxmox(target) = &plan.target else { return None };
     let path = target.image.clone().unwrap_or_else(|| image::of_data_dir(data_dir));
-    Some(WorkerImage { path, mtu: None, addresses: proxmox::first_address(target) })
+    Some(WorkerImage { path, mtu: target.mtu, addresses: proxmox::first_address(target) })
 }
 
 /// What of the orchestrator itself stands in a plan's way, whatever its place says.
@@ -248,6 +248,18 @@ mod tests {
         );
         assert_eq!(found(LEAST_ROOM_BYTES).unwrap().severity, Severity::Warning);
         assert_eq!(found(LEAST_ROOM_BYTES - 1).unwrap().severity, Severity::Blocker);
+    }
+
+    #[test]
+    fn a_plans_mtu_goes_into_the_workers_image_which_takes_any_that_a_plan_may_name() {
+        let plan = |mtu: &str| {
+            let yaml = plan::example("proxmox").unwrap().replacen("  bridge:", &format!("{mtu}  bridge:"), 1);
+            plan::parse("proxmox", &yaml, &Profiles::shipped()).unwrap()
+        };
+        let mtu = |text: &str| image(Path::new("data"), &plan(text)).unwrap().mtu;
+        assert_eq!((mtu(""), mtu("  mtu: 1400\n")), (None, Some(1400)));
+        let (plans, images) = (plan::limits::MTU, worker_image::MTU_RANGE);
+        assert_eq!((*plans.start(), *plans.end()), (u64::from(*images.start()), u64::from(*images.end())));
     }
 
     #[test]

@@ -71,9 +71,14 @@ impl Supervised {
 
     /// Whether it ends within [`END_GRACE`].
     pub(crate) async fn ended(&mut self) -> bool {
+        self.ended_within(END_GRACE).await
+    }
+
+    /// Whether it ends within this time.
+    pub(crate) async fn ended_within(&mut self, time: Duration) -> bool {
         let ended = self.state.wait_for(|state| matches!(state, WorkerState::Ended(_)));
         // A closed channel means that the watching task is gone, and the child with it.
-        tokio::time::timeout(END_GRACE, ended).await.is_ok()
+        tokio::time::timeout(time, ended).await.is_ok()
     }
 }
 

@@ -6,6 +6,7 @@
 mod child;
 mod journal;
 pub mod local;
+mod mac;
 mod model;
 pub mod proxmox;
 pub mod vm;

@@ -8,6 +8,7 @@ mod common;
 mod memory;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ const UUID: &str = "6a1c0000-0000-4000-8000-0000000000a1";
 const SOON: Duration = Duration::from_secs(30);
 /// Has this program's helper below act as an orchestrator, on the directory given.
 const HELPER: &str = "FOURCORNERS_TEST_ORCHESTRATOR_DIR";
+/// The same, for the helper that tries KVM.
+const TRYING_HELPER: &str = "FOURCORNERS_TEST_TRYING_ORCHESTRATOR_DIR";
 
 fn options(dir: &Path) -> VmOptions {
     VmOptions { image: image().0.clone(), ..options_without_image(dir) }
@@ -113,7 +116,7 @@ async fn a_vm_boots_calls_is_reset_calls_again_and_leaves_nothing() {
         "token s3cret\n".into(),
         format!(" {} FC-1\n", 65 << 11),
         format!(" {} FC-2\n", 66 << 11),
-        "net eth0 52:54:00:00:00:a1 mtu 1500\n".into(),
+        "net eth0 02:78:9b:dd:75:d7 mtu 1500\n".into(),
     ] {
         assert!(report.contains(&wanted), "{wanted:?} in {report}");
     }
@@ -211,6 +214,54 @@ async fn no_vm_outlives_a_killed_orchestrator() {
     orchestrator.wait().unwrap();
     assert_eq!(running.len(), 1, "the VM of the orchestrator that was killed");
     soon("the VM is gone", || emulators().is_empty());
+}
+
+/// Not a test of its own: the orchestrator that the next test kills while it tries KVM. Does nothing unless it is asked to.
+#[tokio::test(flavor = "multi_thread")]
+async fn helper_that_tries_kvm() {
+    let Some(dir) = std::env::var_os(TRYING_HELPER).map(PathBuf::from) else { return };
+    let image = dir.join("image.iso");
+    LocalVm::new(VmOptions { image, accelerator: None, ..options_without_image(&dir) }).accelerator().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_trial_of_kvm_outlives_a_killed_orchestrator() {
+    if let Some(reason) = lacking(&[]) {
+        println!("skipped: {reason}");
+        return;
+    }
+    if let Err(error) = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm") {
+        println!("skipped: /dev/kvm cannot be opened, so that nothing is tried: {error}");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // Boots nothing, and hangs with it for as long as it may.
+    fs::write(dir.path().join("image.iso"), [7; 100_000]).unwrap();
+    let (bin, emulator) = (dir.path().join("bin"), dir.path().join("emulator"));
+    fs::create_dir(&bin).unwrap();
+    // KVM may be of no use here: QEMU emulates instead, and says which process it is.
+    let path = std::env::var("PATH").unwrap();
+    let script = format!(
+        "#!/bin/sh\nPATH='{path}'\necho $$ >'{0}.new'\nmv '{0}.new' '{0}'\nshift 4\nexec qemu-system-x86_64 -accel tcg \"$@\"\n",
+        emulator.display()
+    );
+    let stand_in = bin.join("qemu-system-x86_64");
+    fs::write(&stand_in, script).unwrap();
+    fs::set_permissions(&stand_in, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut orchestrator = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "helper_that_tries_kvm"])
+        .env(TRYING_HELPER, dir.path())
+        .env("PATH", format!("{}:{path}", bin.display()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    soon("the trial runs", || emulator.exists());
+    let process = PathBuf::from("/proc").join(fs::read_to_string(&emulator).unwrap().trim());
+    assert!(process.exists(), "it is tried for {} s", BOOT_BOUND.as_secs());
+    orchestrator.kill().unwrap();
+    orchestrator.wait().unwrap();
+    soon("the trial is gone", || !process.exists());
 }
 
 /// Kills the orchestrator at one operation of its journal and starts another; what is wrong then, if anything. The VM boots nothing.

@@ -127,6 +127,9 @@ pub const WORKERS_ON_NODE: RangeInclusive<u64> = 0..=1024;
 /// VLAN tag.
 pub const VLAN: RangeInclusive<u64> = 1..=4094;
 
+/// MTU of the workers' network cards, bytes: the least that IPv4 asks for to the largest frames of common switches.
+pub const MTU: RangeInclusive<u64> = 576..=9216;
+
 /// VMIDs, as Proxmox VE has them.
 pub const VMID: RangeInclusive<u64> = 100..=999_999_999;
 

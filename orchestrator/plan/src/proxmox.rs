@@ -39,6 +39,8 @@ pub struct ProxmoxTarget {
     pub image: Option<PathBuf>,
     /// Where workers get their addresses from.
     pub addressing: Addressing,
+    /// MTU of their network cards, bytes; none is what DHCP says, or the card's own.
+    pub mtu: Option<u32>,
 }
 
 /// A cluster: one that `fourcorners connect` saved, or all that is needed to speak to it. No secret is among it.

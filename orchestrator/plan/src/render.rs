@@ -77,10 +77,11 @@ fn target(plan: &TestPlan) -> Vec<(&'static str, String)> {
             format!("addresses from {first}/{prefix} on{gateway}")
         }
     };
+    let mtu = target.mtu.map_or(String::new(), |mtu| format!(", MTU {mtu}"));
     vec![
         ("Target", format!("proxmox: VMs of {cluster}, {}{pool}", nodes(target.nodes.as_ref()))),
         ("Storage", format!("{} under test, {} for the worker image", target.storage, target.iso_storage)),
-        ("Network", format!("{}{vlan}, {addresses}", target.bridge)),
+        ("Network", format!("{}{vlan}, {addresses}{mtu}", target.bridge)),
         ("Guard", plan.guard.map_or("none".to_owned(), guard)),
         ("Canary", canary(plan)),
     ]

@@ -14,7 +14,7 @@ use crate::proxmox::{
 use crate::target::PATH_CHARS;
 use crate::yaml::{Key, Kind, Node};
 
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 18] = [
     "provider",
     "connection",
     "endpoint",
@@ -32,6 +32,7 @@ const FIELDS: [&str; 17] = [
     "limits",
     "image",
     "addressing",
+    "mtu",
 ];
 
 /// Names in a cluster.
@@ -57,6 +58,7 @@ pub(crate) fn read(node: &Node, problems: &mut Problems) -> Result<ProxmoxTarget
     let limits = task_limits(&fields, problems);
     let image = fields.optional("image", &Text(1..=PATH_CHARS), problems);
     let addressing = fields.node("addressing").map(|node| addressing(node, problems)).transpose();
+    let mtu = fields.optional("mtu", &Count(limits::MTU), problems);
     Ok(ProxmoxTarget {
         cluster: cluster?,
         nodes: nodes?,
@@ -71,6 +73,7 @@ pub(crate) fn read(node: &Node, problems: &mut Problems) -> Result<ProxmoxTarget
         limits: limits?,
         image: image?.map(PathBuf::from),
         addressing: addressing?.unwrap_or(Addressing::Dhcp),
+        mtu: mtu?,
     })
 }
 

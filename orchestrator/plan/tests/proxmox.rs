@@ -77,6 +77,23 @@ fn messages(cases: &[(&str, &str)]) -> String {
 }
 
 #[test]
+fn an_mtu_is_read_within_its_bounds_and_shown() {
+    let with = |mtu: &str| LEAST.replace("bridge: vmbr0", &format!("bridge: vmbr0, mtu: {mtu}"));
+    for mtu in [576, 1400, 9216] {
+        let plan = read(&with(&mtu.to_string()));
+        assert_eq!(target(&plan).mtu, Some(mtu));
+        let shown = plan::schedule(&plan, plan::FillRate::assumed()).render(&plan);
+        assert!(shown.contains(&format!("addresses by DHCP, MTU {mtu}")), "{shown}");
+    }
+    assert_eq!(target(&read(LEAST)).mtu, None);
+    for wrong in ["575", "9217", "jumbo", "1500.5", "-1"] {
+        let errors = parse("plan.yaml", &with(wrong), &Profiles::shipped()).unwrap_err().to_string();
+        let told = format!("target.mtu: found `{wrong}`; allowed: a whole number from 576 to 9216");
+        assert!(errors.contains(&told), "{errors}");
+    }
+}
+
+#[test]
 fn every_field_is_read() {
     let plan = read(GOOD);
     let expected = ProxmoxTarget {
@@ -101,6 +118,7 @@ fn every_field_is_read() {
             prefix: 24,
             gateway: Some("192.0.2.1".parse().unwrap()),
         },
+        mtu: None,
     };
     assert_eq!(*target(&plan), expected);
     assert_eq!(plan.guard, Some(Guard { min_free_percent: 12.5, ceph: false, io_error: false, quorum: false }));

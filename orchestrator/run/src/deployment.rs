@@ -195,12 +195,18 @@ impl<'a> Deployment<'a> {
     ) -> Result<Self, Undeployed> {
         store.set_run_state(run, RunState::Provisioning).await?;
         let door = Door::open(place).await?;
+        let bootstrap = door.bootstrap.clone();
         // Whatever is under way when this is dropped is in the journal, and tearing down waits for it.
-        let made = tokio::select! {
-            made = make(store, run, place, &wanted, &door.bootstrap) => made?,
+        let workers = tokio::select! {
+            made = make(store, run, place, &wanted, &bootstrap) => made?,
             end = brake.pulled() => return Err(Halt::Asked(end).into()),
         };
-        let mut deployment = Self::open_fleet(store, run, place, &wanted, made, door)?;
+        // The door is answered before the first worker is started: one that is early is not to blame its network.
+        let mut deployment = Self::open_fleet(store, run, place, &wanted, workers, door)?;
+        deployment.starts = tokio::select! {
+            started = start(store, run, place, wanted.patience, &deployment.workers, &bootstrap) => started?,
+            end = brake.pulled() => return Err(Halt::Asked(end).into()),
+        };
         deployment.enrol(wanted.enrol_within, say, brake).await?;
         Ok(deployment)
     }
@@ -210,7 +216,7 @@ impl<'a> Deployment<'a> {
         run: RunId,
         place: &'a Place<'a>,
         wanted: &Wanted,
-        (workers, starts): (Vec<CreatedWorker>, Starts),
+        workers: Vec<CreatedWorker>,
         door: Door,
     ) -> Result<Self, Halt> {
         let clock = OrchestratorClock::start();
@@ -233,7 +239,7 @@ impl<'a> Deployment<'a> {
             watch: wanted.watch,
             workers,
             enrolled: Vec::new(),
-            starts,
+            starts: Starts::default(),
             gone: BTreeMap::new(),
             run_seed: wanted.run_seed,
             last_tick: Instant::now(),
@@ -420,14 +426,14 @@ impl<'a> Deployment<'a> {
     }
 }
 
-/// Brings the image, creates the workers and starts them.
+/// Brings the image and creates the workers.
 async fn make(
     store: &Store,
     run: RunId,
     place: &Place<'_>,
     wanted: &Wanted,
     bootstrap: &Bootstrap,
-) -> Result<(Vec<CreatedWorker>, Starts), Undeployed> {
+) -> Result<Vec<CreatedWorker>, Undeployed> {
     let journal = RunJournal { store, run };
     let hypervisor = place.hypervisor;
     let mut specs = wanted.specs.clone();
@@ -437,13 +443,25 @@ async fn make(
         specs.iter_mut().for_each(|spec| spec.image.clone_from(&name));
     }
     let creating = specs.iter().map(|spec| (spec.name.clone(), hypervisor.create_worker(spec, &journal)));
-    let workers = all_of(Link::Create, wanted.patience, creating.collect()).await?;
+    all_of(Link::Create, wanted.patience, creating.collect()).await
+}
+
+/// Starts the workers; answers when each was started.
+async fn start(
+    store: &Store,
+    run: RunId,
+    place: &Place<'_>,
+    patience: Patience,
+    workers: &[CreatedWorker],
+    bootstrap: &Bootstrap,
+) -> Result<Starts, Undeployed> {
+    let (journal, hypervisor) = (RunJournal { store, run }, place.hypervisor);
     let starting =
         workers.iter().map(|one| (one.spec.name.clone(), timed(hypervisor.start_worker(one, bootstrap, &journal))));
-    let started = all_of(Link::Start, wanted.patience, starting.collect()).await?;
+    let started = all_of(Link::Start, patience, starting.collect()).await?;
     let mut starts = Starts::default();
     workers.iter().zip(started).for_each(|(worker, at)| starts.record(&worker.spec.name, at));
-    Ok((workers, starts))
+    Ok(starts)
 }
 
 /// When a start was done.

@@ -16,6 +16,11 @@ impl Ended {
         self.status.exit_status() == Some(0)
     }
 
+    /// Its status, where it ended by itself.
+    pub(crate) fn exit_status(&self) -> Option<i32> {
+        self.status.exit_status()
+    }
+
     /// How it ended, for a person.
     pub(crate) fn how(&self) -> String {
         match (self.status.exit_status(), self.status.terminating_signal()) {

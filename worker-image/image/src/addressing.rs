@@ -12,7 +12,7 @@ use crate::BootstrapError;
 pub const MAX_RANGES: usize = 128;
 
 /// A 48-bit MAC address; written as six pairs of lower-case hexadecimal digits with colons.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Mac(u64);
 

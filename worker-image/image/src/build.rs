@@ -2,6 +2,7 @@
 
 mod boot;
 mod initramfs;
+mod licences;
 mod packages;
 mod tools;
 
@@ -77,6 +78,8 @@ pub struct Manifest {
     pub worker_sha256: String,
     /// SHA-256 of the static `worker-init`.
     pub init_sha256: String,
+    /// Debian's version of the C library in worker and `worker-init`, where they name it.
+    pub glibc: Option<String>,
     /// Kernel modules, in the order in which they are loaded.
     pub modules: Vec<String>,
     /// The time that all files carry, seconds since 1970.
@@ -131,6 +134,14 @@ pub enum BuildError {
         /// The module.
         module: String,
     },
+    /// A package is of another Debian than this knows.
+    #[error(
+        "{path}: kernel modules are compressed in this package, and the image's init loads plain ones (.ko): use the packages of Debian 12"
+    )]
+    CompressedModule {
+        /// The module.
+        path: PathBuf,
+    },
     /// The image is larger than promised.
     #[error("the image has {bytes} bytes; at most {MAX_IMAGE_BYTES} are allowed")]
     TooLarge {
@@ -166,7 +177,7 @@ pub fn build(options: &BuildOptions) -> Result<BuildReport, BuildError> {
     let worker = static_program(&options.worker)?;
     let init = static_program(&options.init)?;
     let work = tempfile::tempdir().map_err(BuildError::io(Path::new("temporary directory")))?;
-    let packages = packages::unpack(options, work.path())?;
+    let packages = packages::unpack(&absolute(options)?, work.path())?;
     let kernel = packages.kernel_release()?;
     let vmlinuz = packages.root.join(format!("boot/vmlinuz-{kernel}"));
     let source_date_epoch = match options.source_date_epoch {
@@ -179,6 +190,7 @@ pub fn build(options: &BuildOptions) -> Result<BuildReport, BuildError> {
         packages: packages.used.clone(),
         worker_sha256: sha256(&worker),
         init_sha256: sha256(&init),
+        glibc: licences::glibc_of(&worker).or_else(|| licences::glibc_of(&init)),
         modules: modules.iter().map(|module| module.name.clone()).collect(),
         source_date_epoch,
     };
@@ -190,6 +202,13 @@ pub fn build(options: &BuildOptions) -> Result<BuildReport, BuildError> {
         &iso,
     )?;
     finish(&iso, options, manifest)
+}
+
+/// Tools run in a directory of their own, where a relative path leads elsewhere.
+fn absolute(options: &BuildOptions) -> Result<BuildOptions, BuildError> {
+    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(BuildError::io(path));
+    let debs = options.debs.as_ref().map(absolute).transpose()?;
+    Ok(BuildOptions { debs, cache_dir: absolute(&options.cache_dir)?, ..options.clone() })
 }
 
 fn finish(iso: &Path, options: &BuildOptions, manifest: Manifest) -> Result<BuildReport, BuildError> {
@@ -268,6 +287,21 @@ fn elf_interpreter(elf: &[u8]) -> Option<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directories_are_absolute_before_a_tool_runs_elsewhere() {
+        let options = BuildOptions {
+            worker: "w".into(),
+            init: "i".into(),
+            out: "o".into(),
+            cache_dir: "cache".into(),
+            debs: Some("debs".into()),
+            source_date_epoch: None,
+        };
+        let here = std::env::current_dir().unwrap();
+        let absolute = absolute(&options).unwrap();
+        assert_eq!((absolute.debs.unwrap(), absolute.cache_dir), (here.join("debs"), here.join("cache")));
+    }
 
     #[test]
     fn programs_are_told_from_what_is_none_and_damaged_ones_do_no_harm() {

@@ -1,6 +1,7 @@
 //! The agent: sessions come and go, the job stays.
 
 use std::{
+    collections::BTreeMap,
     future::Future,
     pin::Pin,
     thread::JoinHandle,
@@ -192,7 +193,9 @@ impl Agent {
         loop {
             let hello = Hello { activity: self.book.activity(), ..self.hello.clone() };
             let dialler = self.dialler.clone();
-            let dialling = dialler.dial(self.first_address, &hello);
+            let dialling = dialler.dial(self.first_address, &hello, |url, obstacle| {
+                complaints.hear(url, obstacle, Instant::now()).iter().for_each(|line| tracing::warn!("{line}"));
+            });
             let obstacles = match self.meanwhile(dialling, ending.as_mut()).await? {
                 Ok((socket, welcome, number)) => {
                     self.first_address = number;
@@ -207,7 +210,6 @@ impl Agent {
                 return Err(AgentError::GaveUp { seconds: idle.as_secs(), last: obstacles.join("; ") });
             }
             let pause = backoff.pause().min(self.give_up_after - idle);
-            complaints.hear(obstacles, Instant::now()).iter().for_each(|line| tracing::warn!("{line}"));
             self.meanwhile(tokio::time::sleep(pause), ending.as_mut()).await?;
         }
     }
@@ -415,24 +417,23 @@ impl Agent {
     }
 }
 
-/// What stands between the agent and its orchestrator, each thing said when it is new and then once in [`SAY_AGAIN_AFTER`]: a
-/// machine's console must not scroll away what the machine is.
+/// What stands between the agent and its orchestrator at each of its addresses, said when it is new and then once in [`SAY_AGAIN_AFTER`]:
+/// a machine's console must not scroll away what the machine is.
 #[derive(Debug, Default)]
 struct Complaints {
-    known: Vec<String>,
-    said: Option<Instant>,
+    /// By address, and when it was said.
+    known: BTreeMap<String, (String, Instant)>,
 }
 
 impl Complaints {
-    /// The lines to say now.
-    fn hear(&mut self, obstacles: Vec<String>, now: Instant) -> Vec<String> {
-        let due = self.said.is_none_or(|said| now.saturating_duration_since(said) >= SAY_AGAIN_AFTER);
-        if !due && obstacles == self.known {
-            return Vec::new();
+    /// The line to say now, if any.
+    fn hear(&mut self, url: &str, obstacle: &str, now: Instant) -> Option<String> {
+        let known = self.known.get(url).filter(|(known, _)| known == obstacle);
+        if known.is_some_and(|(_, said)| now.saturating_duration_since(*said) < SAY_AGAIN_AFTER) {
+            return None;
         }
-        let lines = obstacles.iter().map(|obstacle| format!("no session yet, tries on: {obstacle}")).collect();
-        (self.known, self.said) = (obstacles, Some(now));
-        lines
+        self.known.insert(url.to_owned(), (obstacle.to_owned(), now));
+        Some(format!("no session yet, tries on: {url}: {obstacle}"))
     }
 }
 
@@ -461,16 +462,14 @@ mod tests {
     fn an_obstacle_is_said_when_it_is_new_and_then_now_and_again() {
         let start = Instant::now();
         let mut complaints = Complaints::default();
-        let mut lines = |obstacle: &str, after: u64| {
-            complaints.hear(vec![obstacle.to_owned(), "wss://b: no".to_owned()], start + Duration::from_secs(after))
-        };
-        assert_eq!(
-            lines("wss://a: refused", 0),
-            ["no session yet, tries on: wss://a: refused", "no session yet, tries on: wss://b: no"]
-        );
-        assert!(lines("wss://a: refused", 59).is_empty());
-        assert_eq!(lines("wss://a: silent", 59).len(), 2, "another one");
-        assert!(lines("wss://a: silent", 118).is_empty());
-        assert_eq!(lines("wss://a: silent", 119).len(), 2, "a minute later");
+        let mut says =
+            |url: &str, obstacle: &str, after: u64| complaints.hear(url, obstacle, start + Duration::from_secs(after));
+        assert_eq!(says("wss://a", "refused", 0).unwrap(), "no session yet, tries on: wss://a: refused");
+        assert_eq!(says("wss://b", "refused", 0).unwrap(), "no session yet, tries on: wss://b: refused");
+        assert_eq!(says("wss://a", "refused", 59), None);
+        assert!(says("wss://a", "silent", 59).is_some(), "another one");
+        assert_eq!(says("wss://a", "silent", 118), None);
+        assert!(says("wss://a", "silent", 119).is_some(), "a minute later");
+        assert!(says("wss://b", "refused", 119).is_some());
     }
 }

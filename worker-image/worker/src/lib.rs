@@ -30,6 +30,8 @@ pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(15);
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Addresses of one orchestrator.
 pub const MAX_URLS: usize = 32;
+/// From dialling one address to dialling the next beside it.
+pub const DIAL_STAGGER: Duration = Duration::from_millis(250);
 /// From dialling one address to a connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// From a connection to the answer to Hello: less than the orchestrator allows (10 s), so that the worker's console says what did not come,

@@ -1,13 +1,15 @@
-//! Dialling: each of the orchestrator's addresses in turn, by TCP, TLS, the WebSocket handshake, Hello, and Welcome or Reject.
+//! Dialling: the orchestrator's addresses side by side, each a moment after the one before, by TCP, TLS, the WebSocket handshake, Hello,
+//! and Welcome or Reject.
 
 use std::{io, sync::Arc, time::Duration};
 
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{SinkExt, StreamExt, stream::FuturesUnordered};
 use nix::sys::socket::{getsockopt, sockopt::IpMtu};
 use rustls::pki_types::ServerName;
 use tokio::{
     net::TcpStream,
-    time::{Instant, timeout, timeout_at},
+    sync::Mutex,
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_tungstenite::{
@@ -20,7 +22,7 @@ use worker_protocol::{
 };
 
 use crate::{
-    AgentError, CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_BACKOFF, MAX_URLS, MIN_BACKOFF,
+    AgentError, CONNECT_TIMEOUT, DIAL_STAGGER, HANDSHAKE_TIMEOUT, MAX_BACKOFF, MAX_URLS, MIN_BACKOFF,
     pin::{Distrust, client_config, distrust},
 };
 
@@ -137,21 +139,50 @@ impl Dialler {
     }
 
     /// Opens a session at the first address that has one to give, beginning with number `first`, or says what stands in the way at each.
-    /// Answers the address's number, too. No proxy is asked, whatever the environment says.
-    pub(crate) async fn dial(&self, first: usize, hello: &Hello) -> Result<(Socket, Welcome, usize), DialError> {
-        let mut obstacles = Vec::new();
-        for number in (first..self.addresses.len()).chain(0..first) {
-            let address = &self.addresses[number];
-            match self.open(address, hello).await {
+    /// An address that keeps silent holds no other up: the next is dialled [`DIAL_STAGGER`] later, or when one has failed. `meet` is told
+    /// each obstacle when it is met, with its address. Answers the address's number, too. No proxy is asked, whatever the environment says.
+    pub(crate) async fn dial(
+        &self,
+        first: usize,
+        hello: &Hello,
+        mut meet: impl FnMut(&str, &str),
+    ) -> Result<(Socket, Welcome, usize), DialError> {
+        // The addresses are of one orchestrator: it is to hear one Hello at a time.
+        let turn = Mutex::new(());
+        let mut others = (first..self.addresses.len()).chain(0..first).peekable();
+        let mut attempts = FuturesUnordered::new();
+        let mut next_at = Instant::now();
+        let mut obstacles = vec![None; self.addresses.len()];
+        loop {
+            let (number, attempt) = tokio::select! {
+                biased;
+                Some(ended) = attempts.next() => ended,
+                () = sleep_until(next_at), if others.peek().is_some() => {
+                    let turn = &turn;
+                    attempts.extend(others.next().map(|number| async move {
+                        (number, self.open(&self.addresses[number], hello, turn).await)
+                    }));
+                    next_at = Instant::now() + DIAL_STAGGER;
+                    continue;
+                }
+                else => return Err(DialError::Later(obstacles.into_iter().flatten().collect())),
+            };
+            let url = &self.addresses[number].url;
+            match attempt {
                 Ok((socket, welcome)) => return Ok((socket, welcome, number)),
                 Err(Attempt::Rejected { reason, permanent: true }) => return Err(DialError::Final(reason)),
                 Err(Attempt::Rejected { reason, permanent: false }) => {
-                    return Err(DialError::Later(vec![format!("{}: refused: {reason}", address.url)]));
+                    let reason = format!("refused: {reason}");
+                    meet(url, &reason);
+                    return Err(DialError::Later(vec![format!("{url}: {reason}")]));
                 }
-                Err(Attempt::Obstacle(obstacle)) => obstacles.push(format!("{}: {obstacle}", address.url)),
+                Err(Attempt::Obstacle(obstacle)) => {
+                    meet(url, &obstacle.to_string());
+                    obstacles[number] = Some(format!("{url}: {obstacle}"));
+                    next_at = Instant::now();
+                }
             }
         }
-        Err(DialError::Later(obstacles))
     }
 
     /// The address of this number.
@@ -159,7 +190,8 @@ impl Dialler {
         self.addresses.get(number).map_or("", |address| &address.url)
     }
 
-    async fn open(&self, address: &Address, hello: &Hello) -> Result<(Socket, Welcome), Attempt> {
+    /// Connects, and says Hello when it has its turn.
+    async fn open(&self, address: &Address, hello: &Hello, turn: &Mutex<()>) -> Result<(Socket, Welcome), Attempt> {
         let connecting = TcpStream::connect((address.host.as_str(), address.port));
         let stream = timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| Obstacle::Silent)?;
         let stream = stream.map_err(Obstacle::of_connect)?;
@@ -168,7 +200,10 @@ impl Dialler {
         let until = Instant::now() + HANDSHAKE_TIMEOUT;
         let securing = timeout_at(until, self.tls.connect(address.name.clone(), stream)).await;
         let secured = securing.map_err(|_| Obstacle::Stuck { waiting_for: "the TLS handshake" })?;
-        let greeting = timeout_at(until, greet(address, secured.map_err(Obstacle::of_tls)?, hello)).await;
+        let secured = secured.map_err(Obstacle::of_tls)?;
+        let before = Instant::now();
+        let _turn = turn.lock().await;
+        let greeting = timeout_at(until + before.elapsed(), greet(address, secured, hello)).await;
         greeting.map_err(|_| Obstacle::Stuck { waiting_for: "an answer to Hello" })?
     }
 }
@@ -253,6 +288,11 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        Machine,
+        disks::Claims,
+        facts::{self, Identity},
+    };
 
     #[test]
     fn addresses_are_web_socket_urls_over_tls() {
@@ -291,6 +331,29 @@ mod tests {
         ];
         for (kind, part) in kinds {
             assert!(told(kind).starts_with(part), "{}", told(kind));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_obstacle_is_told_when_it_is_met_and_not_when_all_addresses_have_failed() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let urls = [silent.local_addr().unwrap(), closed].map(|address| format!("wss://{address}/"));
+        let dialler = Dialler::new(&urls, Fingerprint::of(b"")).unwrap();
+        let (met_in, mut met) = tokio::sync::mpsc::unbounded_channel();
+        let machine = Machine::at("/nowhere".into(), "/nowhere".into());
+        let identity = Identity::of(Some("u".to_owned()), &machine).unwrap();
+        let hello = facts::hello(identity, String::new(), &Claims::given(&[]).unwrap());
+        let dialling = dialler.dial(0, &hello, |url, obstacle| {
+            let _ = met_in.send((url.to_owned(), obstacle.to_owned()));
+        });
+        tokio::select! {
+            biased;
+            _ = dialling => panic!("the first address is still waited for"),
+            first = met.recv() => {
+                let (url, obstacle) = first.unwrap();
+                assert!(url == urls[1] && obstacle.starts_with("connection refused"), "{url}: {obstacle}");
+            }
         }
     }
 

@@ -1,7 +1,6 @@
 //! A worker's VM as PVE is told to make it, and as it reads back: pure functions.
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::client::Form;
 use super::settings::Settings;
@@ -112,9 +111,7 @@ pub(super) fn problem(spec: &WorkerSpec) -> Option<String> {
 
 /// Address of a worker's network card: locally administered, from its UUID.
 pub(super) fn mac_of(uuid: &str) -> String {
-    let digest: [u8; 32] = Sha256::digest(uuid.to_lowercase().as_bytes()).into();
-    let tail = digest[..5].iter().map(|byte| format!(":{byte:02X}")).collect::<String>();
-    format!("02{tail}")
+    crate::mac::of(uuid)
 }
 
 /// `PREFIX-FLEET-WORKER` as a DNS label.

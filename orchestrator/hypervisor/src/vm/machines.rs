@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::process::{Child, Command};
@@ -34,6 +35,30 @@ kill "$watch" 2>/dev/null
 exit "$status"
 "#;
 
+/// Starts `program` under [`SUPERVISOR`]; the caller adds its arguments, and pipes standard input.
+pub(super) fn supervised(program: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    // Ctrl-C on the terminal is for the orchestrator; it ends the workers in order.
+    command.args(["-c", SUPERVISOR, "fourcorners-vm", program]).stdin(Stdio::piped()).process_group(0);
+    command
+}
+
+/// How long a VM that takes no command may need to turn itself off.
+const POWER_OFF: Duration = Duration::from_secs(3);
+/// A VM's console log is emptied beyond this, bytes: a guest that repeats itself must not fill the disk with it.
+const MAX_CONSOLE_BYTES: u64 = 16 << 20;
+
+/// Empties a console log that has grown beyond [`MAX_CONSOLE_BYTES`]. QEMU appends to it, so that it goes on from there.
+fn bound(console: &Path) -> io::Result<()> {
+    let length = fs::metadata(console)?.len();
+    if length <= MAX_CONSOLE_BYTES {
+        return Ok(());
+    }
+    let mut log = OpenOptions::new().append(true).open(console)?;
+    log.set_len(0)?;
+    log.write_all(format!("({length} bytes before this were left out)\n").as_bytes())
+}
+
 pub(super) struct Machines {
     log_dir: PathBuf,
     running: Mutex<HashMap<String, Running>>,
@@ -42,6 +67,7 @@ pub(super) struct Machines {
 struct Running {
     child: Supervised,
     monitor: Monitor,
+    console: PathBuf,
 }
 
 /// Where a VM's monitor listens. The directory is held open and reached through its descriptor: its path may be longer than a socket's may be.
@@ -74,13 +100,13 @@ impl Machines {
             Err(error) => json!({ "error": error.to_string() }),
         };
         journal.outcome(id, started.is_ok(), outcome).await?;
-        let (child, monitor, log) =
+        let (child, monitor, log, console) =
             started.map_err(HypervisorError::io(format!("worker {}: its VM cannot be started", spec.name)))?;
-        self.lock().insert(spec.uuid.clone(), Running { child: Supervised::watch(child, log), monitor });
+        self.lock().insert(spec.uuid.clone(), Running { child: Supervised::watch(child, log), monitor, console });
         Ok(())
     }
 
-    fn spawn(&self, machine: &Machine<'_>) -> io::Result<(Child, Monitor, PathBuf)> {
+    fn spawn(&self, machine: &Machine<'_>) -> io::Result<(Child, Monitor, PathBuf, PathBuf)> {
         let spec = &machine.worker.spec;
         let logs = std::path::absolute(self.log_dir.join(&spec.fleet))?;
         let dir = logs.join("monitors");
@@ -96,21 +122,24 @@ impl Machines {
         {
             return Err(error);
         }
-        let child = Command::new("/bin/sh")
-            .args(["-c", SUPERVISOR, "fourcorners-vm", QEMU])
+        let child = supervised(QEMU)
             .args(qemu::arguments(machine, &console, &name))
             .current_dir(&dir)
-            .stdin(Stdio::piped())
             .stdout(output.try_clone()?)
             .stderr(output)
-            // Ctrl-C on the terminal is for the orchestrator; it ends the workers in order.
-            .process_group(0)
             .spawn()?;
-        Ok((child, Monitor { dir: Arc::new(File::open(&dir)?), name }, log))
+        Ok((child, Monitor { dir: Arc::new(File::open(&dir)?), name }, log, console))
     }
 
     pub(super) fn observe(&self, uuid: &str) -> WorkerState {
-        self.lock().get(uuid).map_or(WorkerState::Unknown, |running| running.child.state())
+        let running = self.lock();
+        let Some(running) = running.get(uuid) else { return WorkerState::Unknown };
+        if let Err(error) = bound(&running.console)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(console = %running.console.display(), %error, "a VM's console log cannot be kept short");
+        }
+        running.child.state()
     }
 
     pub(super) async fn reset(&self, uuid: &str) -> Result<(), HypervisorError> {
@@ -137,19 +166,24 @@ impl Machines {
     pub(super) async fn stop(&self, uuids: &[String], journal: &dyn Journal) -> Result<(), HypervisorError> {
         let mut ending = Vec::new();
         for uuid in uuids {
-            let Some(mut running) = self.lock().remove(uuid) else { continue };
+            let Some(running) = self.lock().remove(uuid) else { continue };
             let intent =
                 Intent { kind: STOP.into(), effect: Effect::Destroy, object: uuid.clone(), details: json!({}) };
             let id = journal.intent(intent).await?;
-            if running.child.state() == WorkerState::Running
-                && let Err(error) = running.monitor.command("quit").await
+            let quits = match running.child.state() {
+                WorkerState::Running => running.monitor.command("quit").await,
+                _ => Ok(()),
+            };
+            ending.push((uuid, id, running, quits));
+        }
+        for (uuid, id, mut running, quits) in ending {
+            // A VM that was told to end turns itself off, and takes no command then.
+            if let Err(error) = quits
+                && !running.child.ended_within(POWER_OFF).await
             {
                 tracing::warn!(worker = uuid, error, "a worker VM did not take the command to quit; it is killed");
                 running.child.close_stdin();
             }
-            ending.push((id, running));
-        }
-        for (id, mut running) in ending {
             let how = if running.child.ended().await { "quit" } else { running.child.end().await };
             let Monitor { dir, name } = running.monitor;
             // QEMU removes it itself where it was not killed.
@@ -161,5 +195,57 @@ impl Machines {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::{BoxFuture, JournalError};
+
+    struct Forgets;
+
+    impl Journal for Forgets {
+        fn intent(&self, _: Intent) -> BoxFuture<'_, Result<i64, JournalError>> {
+            Box::pin(async { Ok(1) })
+        }
+
+        fn task(&self, _: i64, _: Value) -> BoxFuture<'_, Result<(), JournalError>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn outcome(&self, _: i64, _: bool, _: Value) -> BoxFuture<'_, Result<(), JournalError>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_vm_that_turns_itself_off_is_waited_for_and_not_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        // Closing its input is what kills a VM. This one ends by itself a moment later, and its monitor takes nothing any more.
+        let ends = "exec 3<&0; { read -r line <&3; echo killed >>log; } & exec 3<&-; sleep 1; echo off >>log";
+        let child = Command::new("/bin/sh").args(["-c", ends]).current_dir(dir.path()).stdin(Stdio::piped()).spawn();
+        let monitor = Monitor { dir: Arc::new(File::open(dir.path()).unwrap()), name: "none.qmp".into() };
+        let child = Supervised::watch(child.unwrap(), dir.path().join("qemu.log"));
+        let machines = Machines::new(dir.path().into());
+        machines.lock().insert("vm".into(), Running { child, monitor, console: dir.path().join("console") });
+        machines.stop(&["vm".to_owned()], &Forgets).await.unwrap();
+        let log = fs::read_to_string(dir.path().join("log")).unwrap();
+        assert_eq!(log.lines().next(), Some("off"), "{log}");
+    }
+
+    #[test]
+    fn a_console_log_is_emptied_when_it_is_too_long_and_goes_on() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        log.as_file().set_len(MAX_CONSOLE_BYTES).unwrap();
+        bound(log.path()).unwrap();
+        assert_eq!(fs::metadata(log.path()).unwrap().len(), MAX_CONSOLE_BYTES);
+        log.as_file().set_len(MAX_CONSOLE_BYTES + 1).unwrap();
+        bound(log.path()).unwrap();
+        OpenOptions::new().append(true).open(log.path()).unwrap().write_all(b"on\n").unwrap();
+        let said = fs::read_to_string(log.path()).unwrap();
+        assert_eq!(said, format!("({} bytes before this were left out)\non\n", MAX_CONSOLE_BYTES + 1));
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{INSTALL_QEMU, QEMU};
+use super::{INSTALL_QEMU, QEMU, machines};
 use crate::HypervisorError;
 use crate::local::disks;
 
@@ -128,13 +128,12 @@ pub(super) async fn accelerator(image: &Path) -> Accelerator {
 
 async fn boots_under_kvm(image: &Path) -> Result<(), String> {
     let cd = json!({"driver": "file", "node-name": "image", "filename": image, "read-only": true}).to_string();
-    let mut qemu = Command::new(QEMU)
+    // Under the supervisor, since a hung VM would outlive an orchestrator that is killed meanwhile.
+    let mut qemu = machines::supervised(QEMU)
         .args(["-accel", "kvm", "-cpu", "host", "-m", "256M", "-nodefaults", "-no-user-config", "-display", "none"])
         .args(["-vga", "none", "-serial", "stdio", "-blockdev", &cd, "-device", "ide-cd,drive=image,bus=ide.1"])
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .process_group(0)
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| format!("{QEMU} cannot be started: {error}"))?;
@@ -142,8 +141,11 @@ async fn boots_under_kvm(image: &Path) -> Result<(), String> {
         return Err("QEMU has no output".into());
     };
     let booted = timeout(BOOT_BOUND, says(console, BOOTED)).await;
-    // Ended here and not only when dropped, so that a hung VM is gone before others start.
-    let _ = qemu.kill().await;
+    // Ended here and not only when dropped, so that a hung VM is gone before others start: its supervisor ends after it.
+    drop(qemu.stdin.take());
+    if timeout(ANSWER_BOUND, qemu.wait()).await.is_err() {
+        let _ = qemu.kill().await;
+    }
     match booted {
         Ok(true) => Ok(()),
         Ok(false) => Err(format!("QEMU with KVM ended: {}", words(complaints).await)),

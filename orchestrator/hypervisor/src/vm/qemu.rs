@@ -37,10 +37,9 @@ pub(super) struct Machine<'a> {
     pub(super) throttles: &'a [Throttle],
 }
 
-/// The MAC of a worker's interface: QEMU's prefix and three bytes of its UUID. Each VM has a network of its own, so that two alike do no harm.
+/// The MAC of a worker's interface.
 pub(super) fn mac(uuid: Uuid) -> String {
-    let [.., a, b, c] = uuid.into_bytes();
-    format!("52:54:00:{a:02x}:{b:02x}:{c:02x}")
+    crate::mac::of(&uuid.to_string())
 }
 
 /// A path as the value of one of QEMU's comma-separated options.
@@ -200,7 +199,7 @@ mod tests {
             "-accel tcg,thread=multi",
             "-smp 2 -m 256M -uuid 6a1c0000-0000-4000-8000-000000abcdef",
             "path=/logs/a,,b.log",
-            r#""mac":"52:54:00:ab:cd:ef""#,
+            r#""mac":"02:C2:B1:7C:01:79""#,
             r#""filename":"/disks/1,x.img""#,
             r#""aio":"io_uring""#,
             r#""direct":true"#,

@@ -12,20 +12,28 @@ pub(super) enum Stranger {
     Unknown,
     /// They belong to different workers, at these places.
     Torn(usize, usize),
+    /// Its UUID is that of the worker at this place, but it has none of that one's MAC addresses: a copy of its machine, say.
+    Copy(usize),
+    /// Its MAC addresses are those of two workers, at these places.
+    TwoAtOnce(usize, usize),
 }
 
 /// The place of the worker that `hello` comes from.
 pub(super) fn recognise<'a>(
-    mut expected: impl Iterator<Item = &'a Expected> + Clone,
+    expected: impl Iterator<Item = &'a Expected> + Clone,
     hello: &Hello,
 ) -> Result<usize, Stranger> {
     let by_uuid = place_by_uuid(expected.clone(), &hello.uuid);
     let has_mac = |worker: &Expected| worker.macs.iter().any(|ours| hello.macs.iter().any(|mac| same_mac(ours, mac)));
-    let by_mac = expected.position(has_mac);
-    match (by_uuid, by_mac) {
-        (Some(uuid), Some(mac)) if uuid != mac => Err(Stranger::Torn(uuid, mac)),
-        (Some(place), _) | (None, Some(place)) => Ok(place),
-        (None, None) => Err(Stranger::Unknown),
+    let has_macs = |place: usize| expected.clone().nth(place).is_some_and(|worker| !worker.macs.is_empty());
+    let mut by_mac = expected.clone().enumerate().filter(|(_, worker)| has_mac(worker)).map(|(place, _)| place);
+    match (by_uuid, by_mac.next(), by_mac.next()) {
+        (Some(uuid), Some(mac), _) if uuid != mac => Err(Stranger::Torn(uuid, mac)),
+        (Some(uuid), Some(_), Some(mac)) => Err(Stranger::Torn(uuid, mac)),
+        (None, Some(one), Some(other)) => Err(Stranger::TwoAtOnce(one, other)),
+        (Some(place), None, _) if has_macs(place) && !hello.macs.is_empty() => Err(Stranger::Copy(place)),
+        (Some(place), ..) | (None, Some(place), None) => Ok(place),
+        (None, None, _) => Err(Stranger::Unknown),
     }
 }
 
@@ -55,6 +63,7 @@ mod tests {
     use super::*;
 
     const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
+    const OTHER: &str = "00112233-4455-6677-8899-000000000000";
     /// The same as VMware may show it.
     const SWAPPED: &str = "33221100-5544-7766-8899-AABBCCDDEEFF";
 
@@ -98,6 +107,19 @@ mod tests {
     }
 
     #[test]
+    fn a_known_uuid_with_none_of_its_macs_is_a_copy() {
+        let fleet = [worker(UUID, &["02:ab:00:00:00:01", "02:ab:00:00:00:02"]), worker(OTHER, &[])];
+        assert_eq!(recognised(&fleet, UUID, &["52:54:00:00:00:09"]), Err(Stranger::Copy(0)));
+        assert_eq!(
+            recognised(&fleet, UUID, &["52:54:00:00:00:09", "02:ab:00:00:00:02"]),
+            Ok(0),
+            "one of them is enough"
+        );
+        assert_eq!(recognised(&fleet, UUID, &[]), Ok(0), "a machine that does not tell");
+        assert_eq!(recognised(&fleet, OTHER, &["52:54:00:00:00:09"]), Ok(1), "nobody knows that one's");
+    }
+
+    #[test]
     fn of_two_workers_the_literal_one_is_meant() {
         let fleet = [worker(SWAPPED, &[]), worker(UUID, &[])];
         assert_eq!((recognised(&fleet, UUID, &[]), recognised(&fleet, SWAPPED, &[])), (Ok(1), Ok(0)));
@@ -110,6 +132,9 @@ mod tests {
         assert_eq!(recognised(&fleet, "", &["52:54:00:00:00:00", "02:ab:00:00:00:03"]), Ok(1));
         assert_eq!(recognised(&fleet, "", &["02:ab:00:00:00:04", "", "zz"]), Err(Stranger::Unknown));
         assert_eq!(recognised(&fleet, SWAPPED, &["02:ab:00:00:00:02"]), Err(Stranger::Torn(0, 1)));
+        let both = ["02:ab:00:00:00:01", "02:ab:00:00:00:02"];
+        assert_eq!(recognised(&fleet, "", &both), Err(Stranger::TwoAtOnce(0, 1)));
+        assert_eq!(recognised(&fleet, UUID, &both), Err(Stranger::Torn(0, 1)));
         assert_eq!(recognised(&[worker("", &[""])], "", &[""]), Err(Stranger::Unknown), "nothing is nobody's identity");
     }
 }

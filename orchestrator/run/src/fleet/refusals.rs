@@ -11,6 +11,8 @@ pub const MAX_REFUSALS_KEPT: usize = 8;
 pub const REFUSAL_BURST: u32 = 64;
 /// See [`REFUSAL_BURST`].
 pub const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes of a reason that are told at most: it may quote what a stranger sent.
+const MAX_REASON_BYTES: usize = 300;
 
 /// The last refusals, and how many more may be told now.
 #[derive(Debug)]
@@ -31,6 +33,7 @@ impl Refusals {
         if self.kept.len() == MAX_REFUSALS_KEPT {
             self.kept.pop_front();
         }
+        let reason = short(reason);
         self.kept.push_back(format!("{peer}: {reason}"));
         let intervals = now.saturating_duration_since(self.refilled).as_secs() / REFUSAL_INTERVAL.as_secs();
         if let Some(more) = u32::try_from(intervals).ok().filter(|&more| more > 0) {
@@ -43,7 +46,7 @@ impl Refusals {
         }
         self.allowance -= 1;
         match std::mem::take(&mut self.untold) {
-            0 => Some(reason.to_owned()),
+            0 => Some(reason),
             untold => Some(format!("{reason} (and {untold} more were refused before it)")),
         }
     }
@@ -54,9 +57,40 @@ impl Refusals {
     }
 }
 
+/// A reason on one line and cut: what does not print, a terminal's commands among it, as an escape.
+pub(super) fn short(reason: &str) -> String {
+    let mut told = String::new();
+    for character in reason.chars() {
+        let shown = match character {
+            '"' | '\'' | '\\' => character.to_string(),
+            other => other.escape_debug().to_string(),
+        };
+        if told.len() + shown.len() > MAX_REASON_BYTES {
+            told.push('…');
+            break;
+        }
+        told.push_str(&shown);
+    }
+    told
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_is_one_short_line_whatever_was_sent() {
+        let mut refusals = Refusals::new(Instant::now());
+        let long = "x".repeat(250_000);
+        for sent in [&*long, &"ä\u{202e}".repeat(5_000), "\x1b[2J\r\nforged line\u{9b}1m"] {
+            let told = refusals.add("peer", &format!("expected a Hello: {sent}"), Instant::now()).unwrap();
+            assert!(told.len() <= MAX_REASON_BYTES + '…'.len_utf8(), "{} bytes", told.len());
+            assert!(!told.contains(|character: char| character.is_control() || character == '\u{202e}'), "{told:?}");
+            assert_eq!(refusals.kept().last(), Some(&format!("peer: {told}")));
+        }
+        let plain = "no worker with UUID \"a\\b\" isn't ours";
+        assert_eq!(refusals.add("peer", plain, Instant::now()).unwrap(), plain);
+    }
 
     #[test]
     fn a_flood_is_counted_and_not_told() {

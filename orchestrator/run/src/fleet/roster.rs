@@ -371,6 +371,7 @@ impl Roster {
     fn describe(&self, stranger: &Stranger, hello: &Hello) -> String {
         let macs = shown(&hello.macs.join(", "));
         let with_macs = if macs.is_empty() { String::new() } else { format!(" or MAC address {macs}") };
+        let name = |place: usize| self.seats[place].member.name();
         match *stranger {
             Stranger::Unknown => {
                 format!("no worker with UUID {:?}{with_macs} belongs to this fleet", shown(&hello.uuid))
@@ -378,9 +379,17 @@ impl Roster {
             Stranger::Torn(by_uuid, by_mac) => format!(
                 "its UUID {:?} is that of {}, but a MAC address of {macs} is that of {}",
                 shown(&hello.uuid),
-                self.seats[by_uuid].member.name(),
-                self.seats[by_mac].member.name(),
+                name(by_uuid),
+                name(by_mac),
             ),
+            Stranger::Copy(place) => format!(
+                "its UUID {:?} is that of {}, but of its MAC addresses {macs} none is",
+                shown(&hello.uuid),
+                name(place)
+            ),
+            Stranger::TwoAtOnce(one, other) => {
+                format!("its MAC addresses {macs} are those of {} and of {}", name(one), name(other))
+            }
         }
     }
 

@@ -20,6 +20,7 @@ use worker_protocol::{
 use super::{
     clock::ClockOffset,
     listen::kind,
+    refusals::short,
     roster::{Admitted, Outbound, SessionError, SessionId, Shared},
     settings::{BURST_TIMEOUT, PROBE_BURST, PROBE_TIMEOUT, SEND_TIMEOUT},
 };
@@ -88,7 +89,7 @@ where
             Some(Err(error)) => return broke_off(&error),
         };
         let heard = match decode_from_worker(&bytes) {
-            Err(error) => return format!("the worker sent what is {error}"),
+            Err(error) => return short(&format!("the worker sent what is {error}")),
             Ok(WorkerMessage::ClockReply(reply)) => {
                 if let Some(bytes) = reply.path_mtu_bytes {
                     shared.record_path_mtu(id, bytes);

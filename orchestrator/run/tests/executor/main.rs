@@ -99,6 +99,13 @@ async fn a_worker_that_cannot_be_created_ends_the_run_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_door_is_answered_before_the_first_worker_is_started() {
+    let bench = Bench::new(Faults { knocks: true, ..Faults::default() }).await;
+    let (_, export) = bench.run(&plan(ONE_CASE)).await;
+    assert_eq!((export.run.state.as_str(), export.run.reason.as_deref()), ("done", None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_measured_stays_where_tearing_down_fails() {
     let bench = Bench::new(Faults { destroy: true, ..Faults::default() }).await;
     let (run, export) = bench.run(&plan(ONE_CASE)).await;

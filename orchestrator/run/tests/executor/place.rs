@@ -18,6 +18,8 @@ use run::{Brake, CanaryReport, Place, Progress, Request, RunError, RunOptions, W
 use serde_json::json;
 use sqlx::Connection;
 use store::{DataDir, RunId, Store};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use worker::{Agent, Config, DiskArg, Machine};
@@ -50,6 +52,8 @@ pub(crate) struct Faults {
     pub(crate) blind: bool,
     /// The guard finds harm from the beginning.
     pub(crate) harm: bool,
+    /// No worker can be started unless somebody answers at the orchestrator's address meanwhile.
+    pub(crate) knocks: bool,
     /// Somebody moves the worker of this name once it runs.
     pub(crate) moves: Option<&'static str>,
 }
@@ -141,6 +145,15 @@ impl InProcess {
     }
 }
 
+/// An error where nobody answers, be it with a refusal, what is no handshake.
+async fn knock(url: &str) -> Result<(), HypervisorError> {
+    let address = url.trim_start_matches("wss://").split('/').next().unwrap();
+    let mut door = TcpStream::connect(address).await.unwrap();
+    door.write_all(b"knock knock\r\n\r\n").await.unwrap();
+    let answer = tokio::time::timeout(PATIENCE / 4, door.read(&mut [0; 16])).await;
+    answer.map(drop).map_err(|_| HypervisorError::Unexpected("nobody answers at the orchestrator's address".into()))
+}
+
 fn intent(effect: Effect, path: &Path) -> Intent {
     Intent { kind: "in-process.disk".into(), effect, object: path.display().to_string(), details: json!({}) }
 }
@@ -188,6 +201,9 @@ impl Hypervisor for InProcess {
         Box::pin(async move {
             if self.faults.start == Some(worker.spec.name.as_str()) {
                 return Err(HypervisorError::Unexpected(format!("{}: its host is out of memory", worker.spec.name)));
+            }
+            if self.faults.knocks {
+                knock(&bootstrap.urls[0]).await?;
             }
             let task = self.spawn(worker, bootstrap);
             self.tasks.lock().unwrap().insert(worker.spec.uuid.clone(), task);

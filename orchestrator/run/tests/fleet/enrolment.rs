@@ -160,6 +160,35 @@ async fn malformed_first_messages_are_refused() {
     assert!(refused.contains("not a worker's WebSocket"), "{refused}");
 }
 
+/// MessagePack of `{"type": NAME, "protocol_version": 1}`.
+fn message_of_type(name: &str) -> Vec<u8> {
+    let length = u32::try_from(name.len()).unwrap().to_be_bytes();
+    [&b"\x82\xa4type\xdb"[..], &length, name.as_bytes(), b"\xb0protocol_version\x01"].concat()
+}
+
+#[tokio::test]
+async fn what_a_stranger_sends_makes_no_long_line_and_no_second_one() {
+    let mut bench = bench(1, FleetLimits::default()).await;
+    let nobody = |uuid: &str, mac: &str| {
+        encode(&WorkerMessage::Hello(Hello { uuid: uuid.into(), macs: vec![mac.into(); 99], ..hello(0, "b") })).unwrap()
+    };
+    let cases = [
+        (message_of_type(&"x".repeat(250_000)), "expected a Hello: "),
+        (message_of_type("\n\u{1b}[2Jforged"), "expected a Hello: "),
+        (nobody(&"\u{1f}".repeat(1_000), &"\u{1b}".repeat(1_000)), "no worker with UUID"),
+        (nobody("nobody", "\n2026-01-01 forged\u{202e}"), "no worker with UUID"),
+    ];
+    for (bytes, part) in cases {
+        let mut peer = Peer::dial(bench.address(), bench.clock).await;
+        peer.socket.send(Message::binary(bytes)).await.unwrap();
+        let refused = bench.refused().await;
+        assert!(refused.contains(part) && refused.len() < 1024, "{} bytes: {refused:?}", refused.len());
+        assert!(!refused.contains(|character: char| character.is_control() || character == '\u{202e}'), "{refused:?}");
+    }
+    let error = bench.fleet.wait_enrolled(Duration::from_millis(100)).await.unwrap_err().to_string();
+    assert!(error.len() < 4 * 1024 && !error.contains('\u{1b}'), "{error:?}");
+}
+
 #[tokio::test]
 async fn malformed_frames_of_an_enrolled_worker_end_its_session_only() {
     let mut bench = bench(2, FleetLimits::default()).await;

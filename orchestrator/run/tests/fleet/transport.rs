@@ -158,7 +158,11 @@ async fn workers_are_recognised_by_uuid_in_either_byte_order_or_by_mac() {
     assert_eq!(stranger, "no worker with UUID \"unknown\" or MAC address 52:54:00:00:00:09 belongs to this fleet");
     let (_, torn) = answer(&bench, UUID, &["02:ab:00:00:00:02"], "d").await;
     assert!(torn.contains("is that of a, but a MAC address of 02:ab:00:00:00:02 is that of b"), "{torn}");
-    for _ in 0..4 {
+    let (_, foreign) = answer(&bench, UUID, &["52:54:00:00:00:09"], "e").await;
+    assert_eq!(foreign, format!("its UUID {UUID:?} is that of a, but of its MAC addresses 52:54:00:00:00:09 none is"));
+    let (_, both) = answer(&bench, "", &["02:ab:00:00:00:01", "02:ab:00:00:00:02"], "f").await;
+    assert!(both.ends_with("02:ab:00:00:00:01, 02:ab:00:00:00:02 are those of a and of b"), "{both}");
+    for _ in 0..6 {
         bench.refused().await;
     }
 }
@@ -203,6 +207,20 @@ async fn of_several_addresses_the_one_that_answers_is_used() {
     let _agent = start(Config { urls, ..site.config(0, site.fleet.address()) });
     site.fleet.wait_enrolled(PATIENCE).await.unwrap();
     assert_eq!(site.fleet.urls(), [url(site.fleet.address())]);
+}
+
+#[tokio::test]
+async fn addresses_that_keep_silent_hold_no_other_up() {
+    let site = site(1, 1, FleetLimits::default()).await;
+    let mut silent = Vec::new();
+    for _ in 0..6 {
+        silent.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
+    }
+    // Each is waited for longer (8 s) than a third of what all of them may take together.
+    let mut urls: Vec<String> = silent.iter().map(|listener| url(listener.local_addr().unwrap())).collect();
+    urls.push(url(site.fleet.address()));
+    let _agent = start(Config { urls, ..site.config(0, site.fleet.address()) });
+    site.fleet.wait_enrolled(PATIENCE).await.unwrap();
 }
 
 #[tokio::test]

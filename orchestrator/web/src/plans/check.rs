@@ -321,6 +321,7 @@ mod tests {
             ("target.iso_storage", "local", true),
             ("target.bridge", "vmbr0", true),
             ("target.vlan", "120", true),
+            ("target.mtu", "1400", true),
             ("target.nodes", "pve2", true),
             ("target.nodes", "pve1", true),
             ("target.nodes", "pve2", false),
@@ -340,7 +341,8 @@ mod tests {
         }
         let plan = read(&text, &Profiles::shipped()).unwrap();
         let plan::Target::Proxmox(target) = &plan.target else { unreachable!("{text}") };
-        assert_eq!((&*target.storage, &*target.iso_storage, target.vlan), ("ceph", "local", Some(120)));
+        assert_eq!((&*target.storage, &*target.iso_storage), ("ceph", "local"));
+        assert_eq!((target.vlan, target.mtu), (Some(120), Some(1400)));
         assert_eq!(target.nodes, Some(plan::proxmox::Nodes::Evenly(vec!["pve1".into()])));
         assert_eq!((target.vmids.first, target.vmids.last), (95_000, 99_999));
         let guard = plan.guard.unwrap();

@@ -9,12 +9,13 @@ use crate::format;
 use crate::problem::Problem;
 
 /// Fields of a cluster's target and its guard, each with one value.
-pub(crate) const FIELDS: [&str; 12] = [
+pub(crate) const FIELDS: [&str; 13] = [
     "target.connection",
     "target.storage",
     "target.iso_storage",
     "target.bridge",
     "target.vlan",
+    "target.mtu",
     "target.pool",
     "target.vmids.first",
     "target.vmids.last",

@@ -61,7 +61,13 @@ async fn a_storage_of_which_nothing_is_known_in_the_window_is_not_called_at_rest
             for (place, sample) in (0_u32..).zip(&mut case.hosts) {
                 sample.t = from + f64::from(place) / 100.0;
                 if let Some(health) = &mut sample.storage {
-                    *health = StorageHealth { status: "HEALTH_OK".to_owned(), ..StorageHealth::default() };
+                    *health = StorageHealth {
+                        status: "HEALTH_OK".to_owned(),
+                        checks: Vec::new(),
+                        recovery_bytes_per_second: 0,
+                        displaced_percent: 0.0,
+                        scrubbing: 0,
+                    };
                 }
             }
         }

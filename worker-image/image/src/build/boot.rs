@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use super::packages::Packages;
-use super::{BuildError, Manifest, tools};
+use super::{BuildError, Manifest, licences, tools};
 use crate::cpio::Archive;
 use crate::slot;
 
@@ -26,8 +26,6 @@ const FAT_SERIAL: &str = "46435752";
 const FAT_KIB: u32 = 1440;
 /// GUID of the partition table that makes the ISO bootable from a USB stick; drawn once.
 const DISK_GUID: &str = "8f6d2c1e5b7a4d3f9c0e1a2b3c4d5e6f";
-/// Where the licences of what the image holds are found in the packages.
-const LICENSED: [&str; 2] = ["busybox-static", "grub-common"];
 
 pub(super) struct Parts<'a> {
     pub(super) packages: &'a Packages,
@@ -68,13 +66,7 @@ fn fill_tree(parts: &Parts<'_>, tree: &Path) -> Result<(), BuildError> {
     write(&tree.join("boot/grub/grub.cfg"), GRUB_CONFIG)?;
     let manifest = serde_json::to_vec_pretty(parts.manifest).unwrap_or_default();
     write(&tree.join("fourcorners/manifest.json"), manifest)?;
-    let kernel_package = format!("linux-image-{}", parts.manifest.kernel);
-    for package in LICENSED.into_iter().chain([kernel_package.as_str()]) {
-        let copyright = parts.packages.root.join("usr/share/doc").join(package).join("copyright");
-        let text = fs::read(&copyright).map_err(BuildError::io(&copyright))?;
-        write(&tree.join("fourcorners/licences").join(package), text)?;
-    }
-    Ok(())
+    licences::write(parts.packages, parts.manifest, &tree.join("fourcorners/licences"))
 }
 
 fn mkimage(
@@ -120,8 +112,9 @@ fn fat_image(work: &Path, efi: &Path, out: &Path, epoch: u32) -> Result<(), Buil
 
 fn xorriso(tree: &Path, mbr: &Path, iso: &Path, work: &Path, epoch: u32) -> Result<(), BuildError> {
     let date = format!("={epoch}");
+    // -no_rc must be the first, or the settings of whoever builds change the image.
     let mut args =
-        arguments(&["-as", "mkisofs", "-quiet", "-volid", VOLUME, "-appid", "FOURCORNERS", "-rational-rock"]);
+        arguments(&["-no_rc", "-as", "mkisofs", "-quiet", "-volid", VOLUME, "-appid", "FOURCORNERS", "-rational-rock"]);
     args.extend(arguments(&[
         "-uid",
         "0",

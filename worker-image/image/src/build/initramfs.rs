@@ -51,7 +51,7 @@ pub(super) struct Module {
 
 /// The modules, each after those it needs.
 pub(super) fn modules(root: &Path, kernel: &str) -> Result<Vec<Module>, BuildError> {
-    let dir = root.join("lib/modules").join(kernel);
+    let dir = merged(root, &format!("lib/modules/{kernel}"));
     let mut files = BTreeMap::new();
     collect(&dir.join("kernel"), &mut files)?;
     let builtin = dir.join("modules.builtin");
@@ -87,6 +87,12 @@ fn add(
     Ok(())
 }
 
+/// A file or directory of the packages where they have it: below `/usr` since Debian 13, below the root before.
+fn merged(root: &Path, path: &str) -> PathBuf {
+    let plain = root.join(path);
+    if plain.exists() { plain } else { root.join("usr").join(path) }
+}
+
 /// Files of all modules below `dir`, by the module's name.
 fn collect(dir: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<(), BuildError> {
     for entry in fs::read_dir(dir).map_err(BuildError::io(dir))?.flatten() {
@@ -95,6 +101,8 @@ fn collect(dir: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<(), Buil
             collect(&path, files)?;
         } else if let Some(name) = module_name(&path) {
             files.insert(name, path);
+        } else if path.file_name().is_some_and(|name| name.to_string_lossy().contains(".ko.")) {
+            return Err(BuildError::CompressedModule { path });
         }
     }
     Ok(())
@@ -132,7 +140,7 @@ pub(super) fn assemble(
     archive.add("dev/null", Node::CharDevice { major: 1, minor: 3 });
     archive.file("init", init, true);
     archive.file("bin/worker", worker, true);
-    archive.file("bin/busybox", read(&root.join("bin/busybox"))?, true);
+    archive.file("bin/busybox", read(&merged(root, "bin/busybox"))?, true);
     for applet in APPLETS {
         archive.add(&format!("bin/{applet}"), Node::Link("busybox".into()));
     }
@@ -156,4 +164,43 @@ fn compress(bytes: &[u8]) -> Vec<u8> {
     // Writing to memory does not fail.
     let _ = encoder.write_all(bytes);
     encoder.finish().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KERNEL: &str = "6.1.0-1-cloud-amd64";
+
+    /// Packages unpacked: every module of the image as a file with this ending, below this directory.
+    fn unpacked(below: &str, ending: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let modules = root.path().join(below).join("lib/modules").join(KERNEL);
+        fs::create_dir_all(modules.join("kernel/drivers")).unwrap();
+        fs::write(modules.join("modules.builtin"), "").unwrap();
+        for name in AT_BOOT.iter().chain(&ON_DEMAND) {
+            fs::write(modules.join(format!("kernel/drivers/{name}{ending}")), "\0depends=\0").unwrap();
+        }
+        fs::create_dir_all(root.path().join(below).join("bin")).unwrap();
+        fs::write(root.path().join(below).join("bin/busybox"), "busybox").unwrap();
+        root
+    }
+
+    #[test]
+    fn packages_below_the_root_and_below_usr_give_the_same() {
+        let assembled = ["", "usr"].map(|below| {
+            let root = unpacked(below, ".ko");
+            let modules = modules(root.path(), KERNEL).unwrap();
+            assert_eq!(modules.len(), AT_BOOT.len() + ON_DEMAND.len());
+            assemble(root.path(), &modules, b"worker".to_vec(), b"init".to_vec(), 0).unwrap()
+        });
+        assert!(assembled[0] == assembled[1]);
+    }
+
+    #[test]
+    fn compressed_modules_are_refused_by_name() {
+        let root = unpacked("usr", ".ko.xz");
+        let error = modules(root.path(), KERNEL).unwrap_err().to_string();
+        assert!(error.contains(".ko.xz: kernel modules are compressed") && error.contains("Debian 12"), "{error}");
+    }
 }

@@ -24,6 +24,12 @@ pub struct PackageUsed {
     pub version: String,
     /// SHA-256 of its `.deb`.
     pub sha256: String,
+    /// Its source package.
+    pub source: String,
+    /// Version of that.
+    pub source_version: String,
+    /// Other source packages of which it holds parts, as `SOURCE (= VERSION), …`; empty for none.
+    pub built_using: String,
 }
 
 pub(super) struct Packages {
@@ -53,11 +59,19 @@ pub(super) fn unpack(options: &BuildOptions, work: &Path) -> Result<Packages, Bu
     let mut used = Vec::new();
     for deb in debs {
         let field = |name: &str| {
-            let args = ["--field".as_ref(), deb.as_os_str(), name.as_ref()];
+            let format = format!("--showformat=${{{name}}}");
+            let args = ["--show".as_ref(), format.as_ref(), deb.as_os_str()];
             tools::run("dpkg-deb", &args, work, 0).map(|value| value.trim().to_owned())
         };
         let content = fs::read(&deb).map_err(BuildError::io(&deb))?;
-        used.push(PackageUsed { name: field("Package")?, version: field("Version")?, sha256: sha256(&content) });
+        used.push(PackageUsed {
+            name: field("Package")?,
+            version: field("Version")?,
+            sha256: sha256(&content),
+            source: field("source:Package")?,
+            source_version: field("source:Version")?,
+            built_using: field("Built-Using")?,
+        });
         tools::run("dpkg-deb", &["--extract".as_ref(), deb.as_os_str(), root.as_os_str()], work, 0)?;
     }
     used.sort_by(|left, right| left.name.cmp(&right.name));
