@@ -17,7 +17,7 @@ pub(super) const MAX_SENDS: u32 = 3;
 /// Times that a task is started again which waited for a lock in vain.
 const MAX_LOCK_REPEATS: u32 = 5;
 /// How far a node's clock may be behind ours, seconds, for a task to count as started after a call.
-const CLOCK_SKEW_SECONDS: u64 = 600;
+pub(super) const CLOCK_SKEW_SECONDS: u64 = 600;
 
 /// A change to make.
 pub(super) struct Step<'a> {
@@ -98,8 +98,9 @@ pub(super) async fn perform(
             Called::Task(upid) => upid,
             Called::Ended(came) => return Ok((id, came)),
         };
-        known.add(&upid.to_string());
         journal.task(id, json!({ "upid": upid.to_string() })).await?;
+        // Not before that: this may be dropped while the id is committed, and a task that no entry names is found again.
+        known.add(&upid.to_string());
         match task::wait(client, &upid).await {
             Ok(Ended::Well(warnings)) => return Ok((id, Came::Well { warnings })),
             Ok(Ended::Failed(failure)) if says(&failure.words, step.already) => {

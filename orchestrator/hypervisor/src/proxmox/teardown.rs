@@ -1,6 +1,7 @@
 //! Removing what a journal records: VMs, volumes that remain of them, images. Whatever does not agree is left alone and reported.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 use reqwest::Method;
 use serde_json::json;
@@ -9,9 +10,9 @@ use super::change::{Change, Changed, Ours};
 use super::create::intent;
 use super::error::CallError;
 use super::image::object_of;
-use super::ledger::{Creation, Ledger, Upload, Vm};
+use super::ledger::{Cleared, ClearedVm, Creation, Ledger, Upload, Vm};
 use super::recover::some_at_a_time;
-use super::step::{MAX_SENDS, Sending, now};
+use super::step::{CLOCK_SKEW_SECONDS, MAX_SENDS, Sending, now};
 use super::task::{self, Upid};
 use super::types::{Resource, Volume};
 use super::vm::{self, VmConfig, VolumeRecord, kinds};
@@ -30,15 +31,35 @@ const MAX_MOVES: u32 = 3;
 const UNTOLD: &str =
     "its VMID is that of a creation that broke off and whose log cannot be read: remove it if it is nobody's";
 
+/// Why a volume is left that was not attached to its VM when that was destroyed.
+const NOT_ATTACHED: &str = "somebody had taken a volume of this name from the VM that was destroyed, and whether this is still that one \
+                            cannot be told: remove it if it is nobody's";
+/// Why a volume is left of a VM that somebody else removed.
+const NOT_OUR_REMOVAL: &str = "somebody else removed the VM that had a volume of this name, and whether this is still that one cannot be \
+                               told: remove it if it is nobody's";
+/// Why a volume is left of a VM that an earlier teardown removed.
+const TOO_LATE: &str = "an earlier teardown removed the VM that had a volume of this name, and nothing tells that this is still that one: \
+                        remove it if it is nobody's";
+
 /// What became of a recorded VM.
 #[derive(Debug)]
 enum Fate {
+    /// It was there, and this teardown destroyed it, with these volumes.
+    Destroyed(BTreeSet<String>),
     /// It is not there (any more).
     Gone,
     /// It is not on the node that was looked at.
     Elsewhere,
     /// It stays, and why.
     Left(String),
+}
+
+/// Where the guest with a VMID is.
+enum Where {
+    On(String),
+    /// On no node that we may look at.
+    Hidden,
+    Nowhere,
 }
 
 impl Proxmox {
@@ -66,14 +87,15 @@ impl Proxmox {
                 Fate::Left(_) if vm.creation == Creation::Open => {
                     standing.insert(vm.record.spec.fleet.as_str());
                 }
-                Fate::Gone | Fate::Elsewhere => gone.push(vm),
+                Fate::Destroyed(volumes) => gone.push(Absent { vm, destroyed_with: Some(volumes) }),
+                Fate::Gone | Fate::Elsewhere => gone.push(Absent { vm, destroyed_with: None }),
                 Fate::Left(reason) => {
                     standing.insert(vm.record.spec.fleet.as_str());
                     left.push(LeftAlone { object: describe(vm), reason });
                 }
             }
         }
-        self.remove_volumes(&gone, journal, &mut left).await?;
+        self.remove_volumes(&gone, &ledger, journal, &mut left).await?;
         self.remove_images(&ledger, &standing, journal, &mut left).await?;
         Ok(left)
     }
@@ -107,9 +129,10 @@ impl Proxmox {
             if !matches!(fate, Fate::Elsewhere) {
                 return Ok(fate);
             }
-            match self.moved_from(&node, vmid).await? {
-                Some(now) => node = now,
-                None => {
+            match self.place_of(vmid).await? {
+                Where::On(now) => node = now,
+                Where::Hidden => return Ok(foreign(vm, "a guest that we may not see has its VMID".into())),
+                Where::Nowhere => {
                     self.vmids.give_back(vmid).await;
                     return Ok(Fate::Gone);
                 }
@@ -118,17 +141,21 @@ impl Proxmox {
         Ok(Fate::Left("it is moved from node to node".into()))
     }
 
-    /// Where a VMID is that is not on `node`; none where it is nowhere that we may see.
-    async fn moved_from(&self, node: &str, vmid: u32) -> Result<Option<String>, HypervisorError> {
+    async fn place_of(&self, vmid: u32) -> Result<Where, HypervisorError> {
         if cluster::is_free(&self.client, vmid).await? {
-            return Ok(None);
+            return Ok(Where::Nowhere);
         }
-        Ok(self.node_of(vmid).await?.filter(|now| now != node))
+        Ok(self.node_of(vmid).await?.map_or(Where::Hidden, Where::On))
     }
 
     async fn remove_from(&self, vm: &Vm, node: &str, journal: &dyn Journal) -> Result<Fate, HypervisorError> {
         let vmid = vm.record.vmid;
-        let forbids = |config: &VmConfig| obstacle(vm, config);
+        let attached = Mutex::new(BTreeSet::new());
+        let forbids = |config: &VmConfig| {
+            let volumes = config.volumes.iter().map(|volume| volume.volid.clone()).collect();
+            *attached.lock().unwrap_or_else(PoisonError::into_inner) = volumes;
+            obstacle(vm, config)
+        };
         let ours = Ours { mark: vm.record.mark(), node, forbids: &forbids };
         let _leave = self.gate.enter(node, Some(&vm.record.storage)).await;
         let mut rounds = 0;
@@ -154,7 +181,7 @@ impl Proxmox {
                         return Ok(fate);
                     }
                     self.vmids.give_back(vmid).await;
-                    return Ok(Fate::Gone);
+                    return Ok(Fate::Destroyed(attached.into_inner().unwrap_or_else(PoisonError::into_inner)));
                 }
             }
         }
@@ -163,16 +190,19 @@ impl Proxmox {
     /// Recorded volumes whose VM is gone: a destruction that met an error leaves some.
     async fn remove_volumes(
         &self,
-        gone: &[&Vm],
+        gone: &[Absent<'_>],
+        ledger: &Ledger,
         journal: &dyn Journal,
         left: &mut Vec<LeftAlone>,
     ) -> Result<(), HypervisorError> {
-        let mut by_place: BTreeMap<(&str, &str), Vec<&Vm>> = BTreeMap::new();
-        for vm in gone.iter().filter(|vm| vm.creation != Creation::Refused) {
-            by_place.entry((&vm.record.storage, &vm.record.node)).or_default().push(vm);
+        let mut by_place: BTreeMap<(&str, &str), Vec<&Absent<'_>>> = BTreeMap::new();
+        for absent in gone.iter().filter(|absent| absent.may_have_left_volumes()) {
+            let record = &absent.vm.record;
+            by_place.entry((&record.storage, &record.node)).or_default().push(absent);
         }
         let mut looked_through: BTreeMap<&str, Vec<Volume>> = BTreeMap::new();
         let mut found = Remains::default();
+        let mut cleared = Cleared::default();
         for ((storage, node), vms) in by_place {
             let volumes = match looked_through.get(storage) {
                 Some(volumes) => volumes.clone(),
@@ -192,9 +222,16 @@ impl Proxmox {
                     }
                 },
             };
-            for vm in vms {
-                self.remove_volumes_of(vm, &volumes, journal, &mut found).await?;
+            for absent in vms {
+                if self.remove_volumes_of(absent, &volumes, ledger, journal, &mut found).await? {
+                    let (vmid, uuid) = (absent.vm.record.vmid, absent.vm.record.spec.uuid.clone());
+                    cleared.vms.push(ClearedVm { vmid, uuid });
+                }
             }
+        }
+        if !cleared.vms.is_empty() {
+            let id = journal.intent(intent(kinds::NONE_REMAIN, "volumes of destroyed VMs", json!(cleared))).await?;
+            journal.outcome(id, true, json!({})).await?;
         }
         left.append(&mut found.left);
         // Two of our VMs had the same VMID one after the other: what was the one's is not reported for the other.
@@ -208,56 +245,82 @@ impl Proxmox {
         Ok((cluster::volumes(&self.client, node, storage, "images").await?, shared))
     }
 
+    /// Answers whether none of ours remains, so that whatever bears their names from now on is another's.
     async fn remove_volumes_of(
         &self,
-        vm: &Vm,
+        absent: &Absent<'_>,
         volumes: &[Volume],
+        ledger: &Ledger,
         journal: &dyn Journal,
         found: &mut Remains,
-    ) -> Result<(), HypervisorError> {
+    ) -> Result<bool, HypervisorError> {
+        let vm = absent.vm;
         let (vmid, node) = (vm.record.vmid, &vm.record.node);
         let of_id: Vec<&Volume> = volumes.iter().filter(|volume| volume.vmid == Some(u64::from(vmid))).collect();
         if of_id.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         match cluster::is_free(&self.client, vmid).await {
             Ok(true) => {}
             // Whoever has this VMID now, be it a guest that we may see or not, owns what bears its number.
-            Ok(false) => return Ok(()),
+            Ok(false) => return Ok(true),
             Err(error) => {
                 let object = format!("volumes of VM {vmid} on {} ({node})", vm.record.storage);
                 let reason = format!("whether another guest has its VMID cannot be told: {error}");
                 self.remains(node, &vm.record.storage, &reason, journal).await?;
                 found.left.push(LeftAlone { object, reason });
-                return Ok(());
+                return Ok(false);
             }
         }
         let recorded = match &vm.creation {
             Creation::Made(volumes) => Some(volumes.clone()),
             _ => self.volumes_by_log(vm).await,
         };
+        let mut is_cleared = true;
         for volume in of_id {
             let (object, place) = (format!("{} on {node}", volume.volid), object_of(node, &volume.volid));
             let record = recorded.iter().flatten().find(|record| record.volid == volume.volid);
-            let reason = match record {
+            let another = record.and_then(|record| not_recorded(record, volume, absent));
+            let doubt = match record {
                 None if recorded.is_some() => continue,
-                None => {
-                    self.remains(node, &volume.volid, UNTOLD, journal).await?;
-                    Some(UNTOLD.to_owned())
-                }
-                Some(record) => not_recorded(record, volume, vm),
+                None => Some(UNTOLD),
+                Some(_) if another.is_some() => None,
+                Some(_) => self.doubt(volume, absent, ledger),
             };
-            if let Some(reason) = reason {
+            if let Some(doubt) = doubt {
+                is_cleared = false;
+                self.remains(node, &volume.volid, doubt, journal).await?;
+            }
+            if let Some(reason) = another.or(doubt.map(str::to_owned)) {
                 found.unlike.push((place, LeftAlone { object, reason }));
             } else if !found.removed.contains(&place) {
                 match self.delete_unless_taken(vm, volume, journal).await {
                     Ok(()) => _ = found.removed.insert(place),
                     Err(error @ HypervisorError::Journal(_)) => return Err(error),
-                    Err(error) => found.left.push(LeftAlone { object, reason: error.to_string() }),
+                    Err(error) => {
+                        is_cleared = false;
+                        found.left.push(LeftAlone { object, reason: error.to_string() });
+                    }
                 }
             }
         }
-        Ok(())
+        Ok(is_cleared)
+    }
+
+    /// Why it cannot be told that a volume with a recorded name and size is still ours.
+    fn doubt(&self, volume: &Volume, absent: &Absent<'_>, ledger: &Ledger) -> Option<&'static str> {
+        let vm = absent.vm;
+        let of_known_age = volume.ctime.is_some_and(|made| made > 0);
+        let tried = || ledger.undeleted.contains(&(vm.record.node.clone(), volume.volid.clone()));
+        if let Some(volumes) = &absent.destroyed_with {
+            return (!volumes.contains(&volume.volid)).then_some(NOT_ATTACHED);
+        }
+        match (&vm.creation, vm.doomed_at) {
+            // The log of its creation names the volume.
+            (Creation::Failed, None) => None,
+            (_, None) => Some(NOT_OUR_REMOVAL),
+            (_, Some(_)) => (!of_known_age && !tried()).then_some(TOO_LATE),
+        }
     }
 
     /// Records that something may remain of a VM that is gone: nothing else in the journal says so.
@@ -270,7 +333,7 @@ impl Proxmox {
     ) -> Result<(), HypervisorError> {
         let details = json!({ "volid": what, "node": node, "at": now() });
         let id = journal.intent(intent(kinds::DELETE_VOLUME, &object_of(node, what), details)).await?;
-        journal.outcome(id, false, json!({ "error": reason })).await?;
+        journal.outcome(id, false, json!({ "error": reason, "only_seen": true })).await?;
         Ok(())
     }
 
@@ -383,6 +446,25 @@ impl Proxmox {
     }
 }
 
+/// A recorded VM that is not there (any more).
+#[derive(Debug)]
+struct Absent<'a> {
+    vm: &'a Vm,
+    /// Volumes that were attached to it when this teardown destroyed it; none where it did not.
+    destroyed_with: Option<BTreeSet<String>>,
+}
+
+impl Absent<'_> {
+    fn may_have_left_volumes(&self) -> bool {
+        self.vm.creation != Creation::Refused && (self.destroyed_with.is_some() || !self.vm.cleared)
+    }
+
+    /// When it was there for the last time that we know of, Unix seconds on the orchestrator's clock.
+    fn ended(&self) -> Option<u64> {
+        if self.destroyed_with.is_some() { Some(now()) } else { self.vm.doomed_at }
+    }
+}
+
 /// What became of volumes whose VM is gone.
 #[derive(Debug, Default)]
 struct Remains {
@@ -424,11 +506,17 @@ fn obstacle(vm: &Vm, config: &VmConfig) -> Option<String> {
     if config.is_template {
         return Some("somebody made it a template, which clones may depend on: remove it by hand if it may go".into());
     }
+    // PVE gives a freed volume's name to the next one of that VM: the name alone, all that a detached one has, does not tell.
+    if let Some(detached) = config.volumes.iter().find(|attached| attached.is_unused()) {
+        return Some(format!(
+            "its {} is {}, which somebody detached: whether it is one of ours cannot be told, and it would go with the VM; remove it, or \
+             move it to another VM first",
+            detached.slot, detached.volid
+        ));
+    }
     let strange = config.volumes.iter().find(|attached| {
-        // PVE gives a freed volume's name to the next one of that VM: the name alone does not tell.
         let is = |volume: &VolumeRecord| {
-            volume.volid == attached.volid
-                && (attached.is_unused() || attached.serial.as_deref() == Some(&volume.serial))
+            volume.volid == attached.volid && attached.serial.as_deref() == Some(&volume.serial)
         };
         let recorded = matches!(&vm.creation, Creation::Made(volumes) if volumes.iter().any(is));
         // Moved to another storage by somebody, or made by a task whose outcome was lost: place and serial tell.
@@ -443,15 +531,18 @@ fn obstacle(vm: &Vm, config: &VmConfig) -> Option<String> {
 }
 
 /// Why a volume under a recorded name is not the recorded one.
-fn not_recorded(record: &VolumeRecord, volume: &Volume, vm: &Vm) -> Option<String> {
+fn not_recorded(record: &VolumeRecord, volume: &Volume, absent: &Absent<'_>) -> Option<String> {
     if volume.size.is_some_and(|size| size != record.size_bytes) {
         let size = volume.size.unwrap_or(0);
         return Some(format!("it has {size} bytes, ours had {}: another volume took its name", record.size_bytes));
     }
-    let upid = vm.upid.as_deref().and_then(|upid| upid.parse::<Upid>().ok())?;
     let made = volume.ctime.filter(|made| *made > 0)?;
-    let earliest = upid.started.saturating_sub(VOLUME_TIME_SLACK);
     // A creation may take long, and a volume's time may be that of its last write.
+    if absent.ended().is_some_and(|ended| made > ended + CLOCK_SKEW_SECONDS) {
+        return Some("it is younger than our VM's end: another volume took its name".into());
+    }
+    let upid = absent.vm.upid.as_deref().and_then(|upid| upid.parse::<Upid>().ok())?;
+    let earliest = upid.started.saturating_sub(VOLUME_TIME_SLACK);
     (made < earliest).then(|| "it is older than our VM was: another volume has its name".into())
 }
 

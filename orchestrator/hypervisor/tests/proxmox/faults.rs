@@ -275,6 +275,29 @@ async fn lost_answers_do_not_create_twice() {
 }
 
 #[tokio::test]
+async fn a_creation_whose_answer_is_lost_and_whose_task_shows_late_makes_one_vm() {
+    let Some(fake) = Fake::start() else { return };
+    // The first answer is lost, and its task shows only after the call was sent again.
+    fake.run(
+        "pve.store_file('local', 'x.iso', 10)\n\
+         pve.task_secs_of['qmcreate'] = 1.5\n\
+         def once(v):\n\
+         \x20 pve.before_create = None\n\
+         \x20 pve.lose_answers = 2.0\n\
+         \x20 asyncio.get_event_loop().call_later(0.1, lambda: setattr(pve, 'lose_answers', 0.0))\n\
+         pve.before_create = once\n\
+         pve.answers['/nodes/{node}/tasks'] = []\n\
+         asyncio.get_event_loop().call_later(1.0, pve.answers.clear)",
+    );
+    let (provider, journal) = (fake.provider(), Memory::default());
+    let worker = provider.create_worker(&spec(1, "pve1", "local:iso/x.iso", 1), &journal).await.unwrap();
+    assert!(fake.requests("POST", "/qemu") > 1, "it was sent again");
+    assert_eq!((worker.id.as_str(), fake.get("[vm.vmid for vm in pve.vms]")), ("9000", json!([9000])));
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.get("len(pve.vms)"), 0);
+}
+
+#[tokio::test]
 async fn a_lock_that_passes_is_waited_for() {
     let Some(fake) = Fake::start() else { return };
     let (provider, journal) = (fake.provider(), Memory::default());
