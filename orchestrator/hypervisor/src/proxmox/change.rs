@@ -137,14 +137,23 @@ impl Proxmox {
     }
 }
 
+/// Types of the tasks that a kind of change may have: a VM that HA manages is started and stopped by a request to HA.
+pub(super) fn tasks_of(kind: &str) -> &'static [&'static str] {
+    match kind {
+        kinds::START => &["qmstart", "hastart"],
+        kinds::STOP => &["qmstop", "hastop"],
+        _ => &["qmdestroy"],
+    }
+}
+
 fn step_of<'a>(ours: &'a Ours<'_>, change: Change, vmid: &'a str) -> Step<'a> {
     let node = ours.node;
     let mut path = vec!["nodes", node, "qemu", vmid];
     // That a storage or a volume "does not exist" leaves the VM where it is.
-    let (kind, task, already): (_, _, &[&str]) = match change {
-        Change::Start => (kinds::START, "qmstart", &["already running"]),
-        Change::Stop => (kinds::STOP, "qmstop", &["not running"]),
-        Change::Destroy => (kinds::DESTROY, "qmdestroy", &[NO_CONFIGURATION]),
+    let (kind, already): (_, &[&str]) = match change {
+        Change::Start => (kinds::START, &["already running"]),
+        Change::Stop => (kinds::STOP, &["not running"]),
+        Change::Destroy => (kinds::DESTROY, &[NO_CONFIGURATION]),
     };
     let (method, form) = match change {
         Change::Start | Change::Stop => {
@@ -162,7 +171,7 @@ fn step_of<'a>(ours: &'a Ours<'_>, change: Change, vmid: &'a str) -> Step<'a> {
         form,
         node,
         vmid: ours.mark.vmid,
-        task,
+        tasks: tasks_of(kind),
         already,
         sending: Sending::Once,
     }

@@ -66,7 +66,7 @@ impl Proxmox {
             form: vm::create_form(record, &self.settings, iso),
             node: &record.node,
             vmid: record.vmid,
-            task: "qmcreate",
+            tasks: &["qmcreate"],
             already: &TAKEN,
             // A VMID that was taken meanwhile is refused: nothing of others can be hurt.
             sending: Sending::UntilTaken,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::image::ImageRecord;
+use super::image::{ImageRecord, object_of};
 use super::vm::{VmRecord, VolumeRecord, kinds};
 use crate::JournalEntry;
 
@@ -210,8 +210,9 @@ impl Ledger {
         match &entry.outcome {
             None => self.open_deletions.push(OpenDeletion { entry: entry.id, upid: upid_of(entry), volume }),
             Some(outcome) if outcome.succeeded => {
-                self.undeleted.remove(&(volume.node.clone(), volume.volid.clone()));
-                let same = |record: &ImageRecord| record.volid == volume.volid && record.node == volume.node;
+                self.undeleted.remove(&(volume.node, volume.volid));
+                // With shared storage another node may have been asked.
+                let same = |record: &ImageRecord| object_of(&record.node, &record.volid) == entry.intent.object;
                 for upload in self.uploads.iter_mut().filter(|upload| same(&upload.record)) {
                     upload.deleted = true;
                 }

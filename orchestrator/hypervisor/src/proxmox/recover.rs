@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 
+use super::change::tasks_of;
 use super::client::jittered;
 use super::create::{read_back, worker_of};
 use super::error::CallError;
 use super::ledger::{Creation, Doomed, Ledger, OpenChange, OpenDeletion, Upload, Vm};
 use super::step::{self, now};
 use super::task::{self, Ended, Upid};
-use super::vm::{VmConfig, VmRecord, kinds};
+use super::vm::{VmConfig, VmRecord};
 use super::{Proxmox, cluster};
 use crate::{CreatedWorker, HypervisorError, Journal, JournalEntry, LeftAlone};
 
@@ -92,7 +93,7 @@ impl Proxmox {
             return Ok((vm.creation.clone(), vm.upid.clone()));
         }
         let record = &vm.record;
-        let upid = self.task_of(vm.upid.as_deref(), &record.node, "qmcreate", record.vmid, record.at).await?;
+        let upid = self.task_of(vm.upid.as_deref(), &record.node, &["qmcreate"], record.vmid, record.at).await?;
         let text = upid.as_ref().map(ToString::to_string);
         if let Some(found) = text.as_ref().filter(|found| vm.upid.as_ref() != Some(found)) {
             journal.task(vm.entry, json!({ "upid": found })).await?;
@@ -157,7 +158,7 @@ impl Proxmox {
                 let words = format!("VM {vmid} on {node} is locked (create): it is being created, or that broke off");
                 return Err(HypervisorError::Unexpected(words));
             }
-            match step::find_task(&self.client, &self.known, node, "qmcreate", vmid, 0, Duration::ZERO).await? {
+            match step::find_task(&self.client, &self.known, node, &["qmcreate"], vmid, 0, Duration::ZERO).await? {
                 Some(upid) => {
                     task::wait_of_earlier(&self.client, &upid).await?;
                     is_over = true;
@@ -169,12 +170,8 @@ impl Proxmox {
 
     async fn settle_change(&self, change: &OpenChange, journal: &dyn Journal) -> Result<(), HypervisorError> {
         let target = &change.target;
-        let kind = match change.kind.as_str() {
-            kinds::START => "qmstart",
-            kinds::STOP => "qmstop",
-            _ => "qmdestroy",
-        };
-        let upid = self.task_of(change.upid.as_deref(), &target.node, kind, target.vmid, target.at).await?;
+        let kinds = tasks_of(&change.kind);
+        let upid = self.task_of(change.upid.as_deref(), &target.node, kinds, target.vmid, target.at).await?;
         let (succeeded, details) = match upid {
             None => (false, json!({ "error": "no task of it was found" })),
             Some(upid) => match task::wait_of_earlier(&self.client, &upid).await? {
@@ -227,13 +224,13 @@ impl Proxmox {
         &self,
         recorded: Option<&str>,
         node: &str,
-        kind: &str,
+        kinds: &[&str],
         vmid: u32,
         at: u64,
     ) -> Result<Option<Upid>, CallError> {
         match recorded.map(str::parse::<Upid>) {
             Some(Ok(upid)) => Ok(Some(upid)),
-            _ => step::find_task(&self.client, &self.known, node, kind, vmid, at, self.grace(at)).await,
+            _ => step::find_task(&self.client, &self.known, node, kinds, vmid, at, self.grace(at)).await,
         }
     }
 

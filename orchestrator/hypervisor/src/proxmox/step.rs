@@ -28,8 +28,8 @@ pub(super) struct Step<'a> {
     /// Where its task will run.
     pub(super) node: &'a str,
     pub(super) vmid: u32,
-    /// Type of its task.
-    pub(super) task: &'a str,
+    /// Types that its task may have.
+    pub(super) tasks: &'a [&'a str],
     /// Words of a refusal, any of which says that the effect is there already.
     pub(super) already: &'a [&'a str],
     pub(super) sending: Sending,
@@ -159,23 +159,28 @@ fn says(words: &str, any: &[&str]) -> bool {
 
 /// The task that a call without an answer started, if it shows in time.
 async fn lost(client: &Client, known: &Known, step: &Step<'_>, sent: u64) -> Result<Option<Upid>, CallError> {
-    find_task(client, known, step.node, step.task, step.vmid, sent, client.timing().in_flight).await
+    find_task(client, known, step.node, step.tasks, step.vmid, sent, client.timing().in_flight).await
 }
 
-/// Our newest task of a kind on a guest that no step is known to own and that was started after `sent`, looked for until `within` is over.
+/// Our newest task of any of some kinds on a guest that no step is known to own and that was started after `sent`, looked for until `within` is over.
 pub(super) async fn find_task(
     client: &Client,
     known: &Known,
     node: &str,
-    kind: &str,
+    kinds: &[&str],
     vmid: u32,
     sent: u64,
     within: Duration,
 ) -> Result<Option<Upid>, CallError> {
     let since = Instant::now();
     loop {
-        let tasks = task::of_guest(client, node, kind, vmid).await?;
-        let found = tasks.into_iter().find(|upid| !known.holds(upid) && upid.started + CLOCK_SKEW_SECONDS >= sent);
+        let mut found: Option<Upid> = None;
+        for kind in kinds {
+            let tasks = task::of_guest(client, node, kind, vmid).await?;
+            let of_kind =
+                tasks.into_iter().find(|upid| !known.holds(upid) && upid.started + CLOCK_SKEW_SECONDS >= sent);
+            found = found.into_iter().chain(of_kind).max_by_key(|upid| upid.started);
+        }
         if found.is_some() || since.elapsed() >= within {
             return Ok(found);
         }

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use reqwest::Method;
 use serde_json::json;
 
 use super::change::{Change, Changed, Ours};
+use super::client::jittered;
 use super::create::intent;
 use super::error::CallError;
 use super::image::object_of;
@@ -15,8 +17,8 @@ use super::recover::some_at_a_time;
 use super::step::{CLOCK_SKEW_SECONDS, MAX_SENDS, Sending, now};
 use super::task::{self, Upid};
 use super::types::{Resource, Volume};
-use super::vm::{self, VmConfig, VolumeRecord, kinds};
-use super::{Proxmox, cluster};
+use super::vm::{self, VmConfig, VmRecord, VolumeRecord, kinds};
+use super::{Proxmox, cluster, privileges};
 use crate::{HypervisorError, Journal, JournalEntry, LeftAlone};
 
 /// How far a volume's time of creation may be from its VM's task, seconds.
@@ -44,14 +46,22 @@ const TOO_LATE: &str = "an earlier teardown removed the VM that had a volume of 
 /// What became of a recorded VM.
 #[derive(Debug)]
 enum Fate {
-    /// It was there, and this teardown destroyed it, with these volumes.
-    Destroyed(BTreeSet<String>),
+    /// It was there, and this teardown destroyed it.
+    Destroyed(Destroyed),
     /// It is not there (any more).
     Gone,
     /// It is not on the node that was looked at.
     Elsewhere,
     /// It stays, and why.
     Left(String),
+}
+
+/// A VM as it was when it was destroyed.
+#[derive(Debug)]
+struct Destroyed {
+    node: String,
+    /// Names of the volumes that were attached to it.
+    volumes: BTreeSet<String>,
 }
 
 /// Where the guest with a VMID is.
@@ -87,8 +97,8 @@ impl Proxmox {
                 Fate::Left(_) if vm.creation == Creation::Open => {
                     standing.insert(vm.record.spec.fleet.as_str());
                 }
-                Fate::Destroyed(volumes) => gone.push(Absent { vm, destroyed_with: Some(volumes) }),
-                Fate::Gone | Fate::Elsewhere => gone.push(Absent { vm, destroyed_with: None }),
+                Fate::Destroyed(destroyed) => gone.push(Absent { vm, destroyed: Some(destroyed) }),
+                Fate::Gone | Fate::Elsewhere => gone.push(Absent { vm, destroyed: None }),
                 Fate::Left(reason) => {
                     standing.insert(vm.record.spec.fleet.as_str());
                     left.push(LeftAlone { object: describe(vm), reason });
@@ -161,17 +171,21 @@ impl Proxmox {
         let mut rounds = 0;
         loop {
             rounds += 1;
-            let status = match cluster::status_of(&self.client, node, vmid).await {
+            let power = match cluster::power_of(&self.client, node, vmid).await {
                 // Ours could be looked at: this is somebody's outside of the token's pool.
                 Err(error) if error.is_forbidden() => return Ok(foreign(vm, HypervisorError::from(error).to_string())),
-                status => status?,
+                power => power?,
             };
-            if status.is_none() && vm.destroyed {
+            if power.is_none() && vm.destroyed {
                 return Ok(Fate::Gone);
             }
-            let runs = status.is_some_and(|status| status != "stopped");
-            if runs && let Some(fate) = fate_of(vm, self.change_ours(&ours, Change::Stop, journal).await?) {
-                return Ok(fate);
+            if let Some(power) = power.filter(|power| power.status != "stopped") {
+                if let Some(fate) = fate_of(vm, self.change_ours(&ours, Change::Stop, journal).await?) {
+                    return Ok(fate);
+                }
+                if power.by_ha {
+                    self.await_stop_by_ha(node, vmid).await?;
+                }
             }
             match self.change_ours(&ours, Change::Destroy, journal).await {
                 // A start whose answer was lost took effect after the stop.
@@ -181,10 +195,23 @@ impl Proxmox {
                         return Ok(fate);
                     }
                     self.vmids.give_back(vmid).await;
-                    return Ok(Fate::Destroyed(attached.into_inner().unwrap_or_else(PoisonError::into_inner)));
+                    let volumes = attached.into_inner().unwrap_or_else(PoisonError::into_inner);
+                    return Ok(Fate::Destroyed(Destroyed { node: node.to_owned(), volumes }));
                 }
             }
         }
+    }
+
+    /// Waits, within the bound of repeats, until HA has stopped a VM that it was asked to stop.
+    async fn await_stop_by_ha(&self, node: &str, vmid: u32) -> Result<(), CallError> {
+        let (timing, since) = (self.client.timing(), Instant::now());
+        while since.elapsed() < timing.retry_within {
+            if cluster::power_of(&self.client, node, vmid).await?.is_none_or(|power| power.status == "stopped") {
+                break;
+            }
+            tokio::time::sleep(jittered(timing.poll_longest)).await;
+        }
+        Ok(())
     }
 
     /// Recorded volumes whose VM is gone: a destruction that met an error leaves some.
@@ -200,18 +227,18 @@ impl Proxmox {
             let record = &absent.vm.record;
             by_place.entry((&record.storage, &record.node)).or_default().push(absent);
         }
-        let mut looked_through: BTreeMap<&str, Vec<Volume>> = BTreeMap::new();
+        let mut looked_through: BTreeMap<&str, Listing> = BTreeMap::new();
         let mut found = Remains::default();
         let mut cleared = Cleared::default();
         for ((storage, node), vms) in by_place {
-            let volumes = match looked_through.get(storage) {
-                Some(volumes) => volumes.clone(),
+            let listing = match looked_through.get(storage) {
+                Some(listing) => listing.clone(),
                 None => match self.list_volumes(node, storage).await {
-                    Ok((volumes, shared)) => {
-                        if shared {
-                            looked_through.insert(storage, volumes.clone());
+                    Ok(listing) => {
+                        if listing.shared {
+                            looked_through.insert(storage, listing.clone());
                         }
-                        volumes
+                        listing
                     }
                     Err(error) => {
                         let object = format!("volumes of {} VMs on {storage} ({node})", vms.len());
@@ -223,7 +250,7 @@ impl Proxmox {
                 },
             };
             for absent in vms {
-                if self.remove_volumes_of(absent, &volumes, ledger, journal, &mut found).await? {
+                if self.remove_volumes_of(absent, &listing, ledger, journal, &mut found).await? {
                     let (vmid, uuid) = (absent.vm.record.vmid, absent.vm.record.spec.uuid.clone());
                     cleared.vms.push(ClearedVm { vmid, uuid });
                 }
@@ -231,7 +258,7 @@ impl Proxmox {
         }
         if !cleared.vms.is_empty() {
             let id = journal.intent(intent(kinds::NONE_REMAIN, "volumes of destroyed VMs", json!(cleared))).await?;
-            journal.outcome(id, true, json!({})).await?;
+            journal.outcome(id, true, json!({ "warnings": [] })).await?;
         }
         left.append(&mut found.left);
         // Two of our VMs had the same VMID one after the other: what was the one's is not reported for the other.
@@ -240,25 +267,43 @@ impl Proxmox {
         Ok(())
     }
 
-    async fn list_volumes(&self, node: &str, storage: &str) -> Result<(Vec<Volume>, bool), HypervisorError> {
-        let shared = cluster::storage(&self.client, node, storage).await?.shared;
-        Ok((cluster::volumes(&self.client, node, storage, "images").await?, shared))
+    async fn list_volumes(&self, recorded: &str, storage: &str) -> Result<Listing, HypervisorError> {
+        let status = cluster::storage(&self.client, recorded, storage).await;
+        let (node, shared) = match status {
+            Ok(status) => (recorded.to_owned(), status.shared),
+            // Where it is shared, any other node shows the same.
+            Err(error) if error.is_offline() => {
+                let other = self.node_for(recorded, true).await?;
+                match cluster::storage(&self.client, &other, storage).await {
+                    Ok(status) if status.shared => (other, true),
+                    _ => return Err(error.into()),
+                }
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let volumes = cluster::volumes(&self.client, &node, storage, "images").await?;
+        // PVE leaves out volumes of a VM that is gone where the token may not see all of a storage.
+        let permissions = self.client.get(&["access", "permissions"], &[]).await;
+        let sees_all = |held| privileges::holds(&held, &format!("/storage/{storage}"), "Datastore.Allocate");
+        let is_whole = permissions.is_ok_and(sees_all);
+        Ok(Listing { node, volumes, shared, is_whole })
     }
 
     /// Answers whether none of ours remains, so that whatever bears their names from now on is another's.
     async fn remove_volumes_of(
         &self,
         absent: &Absent<'_>,
-        volumes: &[Volume],
+        listing: &Listing,
         ledger: &Ledger,
         journal: &dyn Journal,
         found: &mut Remains,
     ) -> Result<bool, HypervisorError> {
         let vm = absent.vm;
-        let (vmid, node) = (vm.record.vmid, &vm.record.node);
-        let of_id: Vec<&Volume> = volumes.iter().filter(|volume| volume.vmid == Some(u64::from(vmid))).collect();
+        let (vmid, node) = (vm.record.vmid, &listing.node);
+        let of_id: Vec<&Volume> =
+            listing.volumes.iter().filter(|volume| volume.vmid == Some(u64::from(vmid))).collect();
         if of_id.is_empty() {
-            return Ok(true);
+            return if listing.is_whole { Ok(true) } else { self.report_unseen(absent, journal, found).await };
         }
         match cluster::is_free(&self.client, vmid).await {
             Ok(true) => {}
@@ -285,7 +330,7 @@ impl Proxmox {
                 None if recorded.is_some() => continue,
                 None => Some(UNTOLD),
                 Some(_) if another.is_some() => None,
-                Some(_) => self.doubt(volume, absent, ledger),
+                Some(_) => Self::doubt(volume, node, absent, ledger),
             };
             if let Some(doubt) = doubt {
                 is_cleared = false;
@@ -294,7 +339,7 @@ impl Proxmox {
             if let Some(reason) = another.or(doubt.map(str::to_owned)) {
                 found.unlike.push((place, LeftAlone { object, reason }));
             } else if !found.removed.contains(&place) {
-                match self.delete_unless_taken(vm, volume, journal).await {
+                match self.delete_unless_taken(vm, node, volume, journal).await {
                     Ok(()) => _ = found.removed.insert(place),
                     Err(error @ HypervisorError::Journal(_)) => return Err(error),
                     Err(error) => {
@@ -307,13 +352,49 @@ impl Proxmox {
         Ok(is_cleared)
     }
 
+    /// Reports what may remain of a VM where the token sees no volumes of VMs that are gone: what the log of its destruction says was not
+    /// removed. Answers whether none of ours remains.
+    async fn report_unseen(
+        &self,
+        absent: &Absent<'_>,
+        journal: &dyn Journal,
+        found: &mut Remains,
+    ) -> Result<bool, HypervisorError> {
+        let VmRecord { vmid, node, storage, .. } = &absent.vm.record;
+        let destroyed_on = absent.destroyed.as_ref().map_or(node, |destroyed| &destroyed.node);
+        let lines = match self.log_of_destruction(destroyed_on, *vmid).await {
+            Ok(lines) => lines,
+            Err(error) => vec![format!("the log of its destruction cannot be read: {error}")],
+        };
+        for line in &lines {
+            let (object, what) = match unremoved_disk(line) {
+                Some(volid) => (format!("{volid} on {node}"), volid),
+                None => (format!("volumes of VM {vmid} on {storage} ({node})"), storage.as_str()),
+            };
+            let reason = format!(
+                "{line}; without Datastore.Allocate on /storage/{storage} the token cannot see whether it is there"
+            );
+            self.remains(node, what, &reason, journal).await?;
+            found.left.push(LeftAlone { object, reason });
+        }
+        Ok(lines.is_empty())
+    }
+
+    /// What the log of a VM's last destruction on a node says was not removed. Nothing where no destruction of ours is on record.
+    async fn log_of_destruction(&self, node: &str, vmid: u32) -> Result<Vec<String>, CallError> {
+        let tasks = task::of_guest(&self.client, node, "qmdestroy", vmid).await?;
+        let Some(newest) = tasks.first() else { return Ok(Vec::new()) };
+        let log = task::log(&self.client, newest).await?;
+        Ok(log.into_iter().filter(|line| unremoved_disk(line).is_some()).collect())
+    }
+
     /// Why it cannot be told that a volume with a recorded name and size is still ours.
-    fn doubt(&self, volume: &Volume, absent: &Absent<'_>, ledger: &Ledger) -> Option<&'static str> {
+    fn doubt(volume: &Volume, node: &str, absent: &Absent<'_>, ledger: &Ledger) -> Option<&'static str> {
         let vm = absent.vm;
         let of_known_age = volume.ctime.is_some_and(|made| made > 0);
-        let tried = || ledger.undeleted.contains(&(vm.record.node.clone(), volume.volid.clone()));
-        if let Some(volumes) = &absent.destroyed_with {
-            return (!volumes.contains(&volume.volid)).then_some(NOT_ATTACHED);
+        let tried = || ledger.undeleted.contains(&(node.to_owned(), volume.volid.clone()));
+        if let Some(destroyed) = &absent.destroyed {
+            return (!destroyed.volumes.contains(&volume.volid)).then_some(NOT_ATTACHED);
         }
         match (&vm.creation, vm.doomed_at) {
             // The log of its creation names the volume.
@@ -341,13 +422,15 @@ impl Proxmox {
     async fn delete_unless_taken(
         &self,
         vm: &Vm,
+        node: &str,
         volume: &Volume,
         journal: &dyn Journal,
     ) -> Result<(), HypervisorError> {
         if !cluster::is_free(&self.client, vm.record.vmid).await? {
             return Ok(());
         }
-        self.delete(&vm.record.node, &vm.record.storage, &volume.volid, journal).await
+        let object = object_of(node, &volume.volid);
+        self.delete(&object, node, &vm.record.storage, &volume.volid, journal).await
     }
 
     /// Volumes that the log of our own creation task names: it ended half-way, so that no configuration tells. None where it cannot be
@@ -391,7 +474,9 @@ impl Proxmox {
                 record.size_bytes
             )));
         }
-        self.delete(&record.node, &record.storage, &record.volid, journal).await?;
+        let node = self.node_for(&record.node, record.shared).await?;
+        let object = object_of(&record.node, &record.volid);
+        self.delete(&object, &node, &record.storage, &record.volid, journal).await?;
         Ok(None)
     }
 
@@ -409,9 +494,10 @@ impl Proxmox {
         Ok(!volumes.iter().any(|volume| volume.volid == volid))
     }
 
-    /// Deletes one volume by its name.
+    /// Deletes one volume by its name, on a node that sees it; `object` is its name in the journal.
     async fn delete(
         &self,
+        object: &str,
         node: &str,
         storage: &str,
         volid: &str,
@@ -419,7 +505,7 @@ impl Proxmox {
     ) -> Result<(), HypervisorError> {
         let _leave = self.gate.enter(node, Some(storage)).await;
         let details = json!({ "volid": volid, "node": node, "at": now() });
-        let id = journal.intent(intent(kinds::DELETE_VOLUME, &object_of(node, volid), details)).await?;
+        let id = journal.intent(intent(kinds::DELETE_VOLUME, object, details)).await?;
         let path = ["nodes", node, "storage", storage, "content", volid];
         let mut sends = 1;
         let deleted = loop {
@@ -450,19 +536,30 @@ impl Proxmox {
 #[derive(Debug)]
 struct Absent<'a> {
     vm: &'a Vm,
-    /// Volumes that were attached to it when this teardown destroyed it; none where it did not.
-    destroyed_with: Option<BTreeSet<String>>,
+    /// As it was when this teardown destroyed it; none where it did not.
+    destroyed: Option<Destroyed>,
 }
 
 impl Absent<'_> {
     fn may_have_left_volumes(&self) -> bool {
-        self.vm.creation != Creation::Refused && (self.destroyed_with.is_some() || !self.vm.cleared)
+        self.vm.creation != Creation::Refused && (self.destroyed.is_some() || !self.vm.cleared)
     }
 
     /// When it was there for the last time that we know of, Unix seconds on the orchestrator's clock.
     fn ended(&self) -> Option<u64> {
-        if self.destroyed_with.is_some() { Some(now()) } else { self.vm.doomed_at }
+        if self.destroyed.is_some() { Some(now()) } else { self.vm.doomed_at }
     }
+}
+
+/// Volumes on a storage.
+#[derive(Debug, Clone)]
+struct Listing {
+    /// Node that was asked.
+    node: String,
+    volumes: Vec<Volume>,
+    shared: bool,
+    /// The token sees volumes of VMs that are gone.
+    is_whole: bool,
 }
 
 /// What became of volumes whose VM is gone.
@@ -544,6 +641,11 @@ fn not_recorded(record: &VolumeRecord, volume: &Volume, absent: &Absent<'_>) -> 
     let upid = absent.vm.upid.as_deref().and_then(|upid| upid.parse::<Upid>().ok())?;
     let earliest = upid.started.saturating_sub(VOLUME_TIME_SLACK);
     (made < earliest).then(|| "it is older than our VM was: another volume has its name".into())
+}
+
+/// `Could not remove disk 'STORAGE:NAME', check manually: …` in the log of a destruction that succeeds all the same.
+fn unremoved_disk(line: &str) -> Option<&str> {
+    line.split_once("Could not remove disk '")?.1.split('\'').next()
 }
 
 /// `scsi0: successfully created disk 'STORAGE:NAME,…,size=10G'` in the log of a creation.

@@ -615,8 +615,14 @@ async fn what_cannot_be_read_now_is_not_called_gone() {
     let both = fake.provider_with(|settings| {
         settings.nodes = Some(hypervisor::proxmox::Nodes::Evenly(vec!["pve1".into(), "pve2".into()]));
     });
-    let blind = both.find(None).await.unwrap().blind;
-    assert!(blind.len() == 1 && blind[0].starts_with("images on pve2: "), "{blind:?}");
+    // Be its nodes named or not.
+    for provider in [&both, &provider] {
+        let blind = provider.find(None).await.unwrap().blind;
+        assert!(blind.len() == 1 && blind[0].starts_with("images on pve2: "), "{blind:?}");
+    }
+    // What all nodes see is seen.
+    fake.run("pve.storages['local']['shared'] = 1");
+    assert_eq!(provider.find(None).await.unwrap().blind, Vec::<String>::new());
 }
 
 #[tokio::test]

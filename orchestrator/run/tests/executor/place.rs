@@ -14,7 +14,7 @@ use hypervisor::{
     WorkerState,
 };
 use run::fleet::{Authority, CERTIFICATE_FILE};
-use run::{CanaryReport, Place, Progress, Request, RunOptions, WatchTimes, execute};
+use run::{CanaryReport, Place, Progress, Recovered, Request, RunOptions, WatchTimes, execute};
 use serde_json::json;
 use store::{DataDir, RunId, Store};
 use tokio::sync::watch;
@@ -50,6 +50,8 @@ pub(crate) struct Faults {
     pub(crate) blind: bool,
     /// The guard finds harm from the beginning.
     pub(crate) harm: bool,
+    /// After a crash, nobody can tell what is still there.
+    pub(crate) recover: bool,
     /// Somebody moves the worker of this name once it runs.
     pub(crate) moves: Option<&'static str>,
 }
@@ -250,6 +252,19 @@ impl Hypervisor for InProcess {
         })
     }
 
+    fn recover<'a>(
+        &'a self,
+        _: &'a [JournalEntry],
+        _: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
+        Box::pin(async {
+            if self.faults.recover {
+                return Err(HypervisorError::Unexpected("host-2 does not answer".into()));
+            }
+            Ok(Vec::new())
+        })
+    }
+
     fn destroy<'a>(
         &'a self,
         recorded: &'a [JournalEntry],
@@ -352,6 +367,39 @@ impl Bench {
         let running = execute(&self.store, &place, &request, self.progress.clone(), self.cancel.clone());
         let run = tokio::time::timeout(PATIENCE, running).await.expect("the run ends in time").unwrap();
         (run, self.store.load_export(run).await.unwrap())
+    }
+
+    /// Carries a plan out until its workers are created; then the orchestrator ends.
+    pub(crate) async fn abandon(&self, yaml: &str) {
+        let (place, request) = (self.place(), request(yaml, false));
+        let count = request.plan.workers.count as usize;
+        let created = async {
+            while self.place.created.lock().unwrap().len() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let is_created = tokio::select! {
+            _ = execute(&self.store, &place, &request, self.progress.clone(), self.cancel.clone()) => false,
+            created = tokio::time::timeout(PATIENCE, created) => created.is_ok(),
+        };
+        assert!(is_created, "workers in time");
+    }
+
+    /// What the next orchestrator does.
+    pub(crate) async fn recover(&self) -> Vec<Recovered> {
+        let place_of = async |_| {
+            let InProcess { disks, certificate, faults, .. } = &self.place;
+            let place = InProcess {
+                disks: disks.clone(),
+                certificate: certificate.clone(),
+                faults: *faults,
+                tasks: Mutex::default(),
+                created: Mutex::default(),
+                harm: AtomicBool::new(false),
+            };
+            Ok::<Box<dyn Hypervisor>, String>(Box::new(place))
+        };
+        run::recover(&self.store, place_of).await.unwrap()
     }
 
     /// Files of data disks that exist.
