@@ -120,6 +120,7 @@ fn say(args: &CleanupArgs, survey: &Survey, left: &[String]) -> anyhow::Result<(
         (false, false) if left.is_empty() && survey.items.iter().any(|item| item.kept.is_some()) => {
             "All of it is gone but what is kept.\n".to_owned()
         }
+        (false, false) if left.is_empty() && !survey.skipped.is_empty() => "All that was found is gone.\n".to_owned(),
         (false, false) if left.is_empty() => "All of it is gone.\n".to_owned(),
         (false, false) => "Not all of it could be removed:\n".to_owned(),
     };
@@ -423,7 +424,7 @@ async fn remove_strangers(data_dir: &Path, fleet: &str, survey: &Survey) -> anyh
     }
     let left = place.destroy(&journal.entries(), &journal).await?;
     // What could not be looked at may be the fleet's, too.
-    if left.is_empty() && !survey.incomplete {
+    if left.is_empty() && !survey.incomplete && survey.skipped.is_empty() {
         journal.finish()?;
     }
     Ok(left.into_iter().map(|left| format!("{} was left alone: {}", left.object, left.reason)).collect())

@@ -192,9 +192,10 @@ impl Manager {
     async fn end_run(&self, id: Uuid, how: How, by: &str) -> bool {
         let active = self.inner.slot().active.as_ref().map(|active| (active.progress.clone(), active.brake.clone()));
         let Some((mut progress, brake)) = active else { return false };
-        let recorded = timeout(ID_PATIENCE, progress.wait_for(|progress| !progress.run_id.is_empty())).await;
-        let is_it = matches!(&recorded, Ok(Ok(progress)) if progress.run_id == id.to_string());
-        drop(recorded);
+        let is_it = {
+            let recorded = timeout(ID_PATIENCE, progress.wait_for(|progress| !progress.run_id.is_empty())).await;
+            matches!(&recorded, Ok(Ok(progress)) if progress.run_id == id.to_string())
+        };
         if is_it {
             // What a viewer is told of the end belongs to this run.
             shown(&self.inner.hub, id).await;

@@ -2,7 +2,7 @@
 
 use analysis::case::{CaseState, Ending};
 use analysis::export::{EarlyEnd, How};
-use hypervisor::Hypervisor;
+use hypervisor::{Hypervisor, HypervisorError};
 use store::{Level, RunEnd, RunId, RunState, Store};
 
 use crate::executor::{RunError, destroy, early_state};
@@ -93,7 +93,16 @@ pub(crate) async fn end_running_cases(store: &Store, run: RunId, reason: &str) -
 /// Waits for what was under way, then removes what is recorded.
 async fn tear_down(store: &Store, run: RunId, place: &dyn Hypervisor) -> Result<Vec<String>, Halt> {
     let recorded = journal::entries(store, run).await?;
-    let there = place.recover(&recorded, &RunJournal { store, run }).await?;
+    let there = match place.recover(&recorded, &RunJournal { store, run }).await {
+        Ok(there) => there,
+        Err(error @ HypervisorError::Journal(_)) => return Err(error.into()),
+        // Who was still there is for the reader: what can be removed goes all the same.
+        Err(error) => {
+            let text = format!("which workers were still there cannot be told: {error}");
+            store.add_event(run, Level::Warning, &text).await?;
+            Vec::new()
+        }
+    };
     if !there.is_empty() {
         let names: Vec<&str> = there.iter().map(|worker| worker.spec.name.as_str()).collect();
         let text = format!("after the orchestrator's end these workers were still there: {}", names.join(", "));

@@ -27,7 +27,7 @@ pub(super) enum Change {
 pub(super) enum Changed {
     /// It was made, or its effect was there already.
     Done,
-    /// There is no such VM.
+    /// There is no such VM on its node.
     Gone,
     /// The VM is not the recorded one, and why.
     Foreign(String),
@@ -45,6 +45,8 @@ pub(super) struct Ours<'a> {
 
 enum Attempt {
     Done,
+    /// It is not on its node any more.
+    Gone,
     /// Something stood in the way that passes: the VM is looked at again before the next sending.
     Locked(HypervisorError),
     /// Its effect will show.
@@ -66,8 +68,11 @@ impl Proxmox {
         loop {
             let config = cluster::config(&self.client, ours.node, ours.mark.vmid).await?;
             if let Some(id) = unknown.take() {
-                let gone = config.is_none() && change == Change::Destroy;
+                let gone = config.is_none() && change == Change::Destroy && self.is_nowhere(ours).await?;
                 journal.outcome(id, gone, json!({ "error": "its answer was lost", "gone": gone })).await?;
+                if gone {
+                    return Ok(Changed::Done);
+                }
             }
             let Some(config) = config else { return Ok(Changed::Gone) };
             if let Some(why) = vm::disagreement(&ours.mark, &config) {
@@ -78,6 +83,7 @@ impl Proxmox {
             }
             let error = match self.attempt(ours, change, journal).await? {
                 Attempt::Done => return Ok(Changed::Done),
+                Attempt::Gone => return Ok(Changed::Gone),
                 Attempt::Locked(error) => error,
                 Attempt::Unknown(id, error) => {
                     unknown = Some(id);
@@ -106,6 +112,12 @@ impl Proxmox {
                 journal.outcome(id, true, json!({ "warnings": warnings })).await?;
                 return Ok(Attempt::Done);
             }
+            // Gone from its node, where somebody may have moved it elsewhere.
+            Came::Already { error, .. } if change == Change::Destroy => {
+                let gone = self.is_nowhere(ours).await?;
+                journal.outcome(id, gone, json!({ "already": error.to_string() })).await?;
+                return Ok(if gone { Attempt::Done } else { Attempt::Gone });
+            }
             Came::Already { error, .. } => {
                 journal.outcome(id, true, json!({ "already": error.to_string() })).await?;
                 return Ok(Attempt::Done);
@@ -123,16 +135,30 @@ impl Proxmox {
         journal.outcome(id, false, json!({ "error": error.to_string() })).await?;
         if passes { Ok(Attempt::Locked(error)) } else { Err(error) }
     }
+
+    /// No guest has its VMID, on any node.
+    async fn is_nowhere(&self, ours: &Ours<'_>) -> Result<bool, HypervisorError> {
+        Ok(cluster::is_free(&self.client, ours.mark.vmid).await?)
+    }
+}
+
+/// Types of the tasks that a kind of change may have: a VM that HA manages is started and stopped by a request to HA.
+pub(super) fn tasks_of(kind: &str) -> &'static [&'static str] {
+    match kind {
+        kinds::START => &["qmstart", "hastart"],
+        kinds::STOP => &["qmstop", "hastop"],
+        _ => &["qmdestroy"],
+    }
 }
 
 fn step_of<'a>(ours: &'a Ours<'_>, change: Change, vmid: &'a str) -> Step<'a> {
     let node = ours.node;
     let mut path = vec!["nodes", node, "qemu", vmid];
     // That a storage or a volume "does not exist" leaves the VM where it is.
-    let (kind, task, already): (_, _, &[&str]) = match change {
-        Change::Start => (kinds::START, "qmstart", &["already running"]),
-        Change::Stop => (kinds::STOP, "qmstop", &["not running"]),
-        Change::Destroy => (kinds::DESTROY, "qmdestroy", &[NO_CONFIGURATION]),
+    let (kind, already): (_, &[&str]) = match change {
+        Change::Start => (kinds::START, &["already running"]),
+        Change::Stop => (kinds::STOP, &["not running"]),
+        Change::Destroy => (kinds::DESTROY, &[NO_CONFIGURATION]),
     };
     let (method, form) = match change {
         Change::Start | Change::Stop => {
@@ -150,7 +176,7 @@ fn step_of<'a>(ours: &'a Ours<'_>, change: Change, vmid: &'a str) -> Step<'a> {
         form,
         node,
         vmid: ours.mark.vmid,
-        task,
+        tasks: tasks_of(kind),
         already,
         sending: Sending::Once,
     }

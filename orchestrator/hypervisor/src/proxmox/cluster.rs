@@ -34,6 +34,14 @@ pub(super) async fn online_nodes(client: &Client) -> Result<Vec<String>, CallErr
     Ok(names)
 }
 
+/// Names of all nodes that the cluster knows, online or not, sorted.
+pub(super) async fn all_nodes(client: &Client) -> Result<Vec<String>, CallError> {
+    let nodes: Vec<Resource> = client.get(&["cluster", "resources"], &[("type", "node")]).await?;
+    let mut names: Vec<String> = nodes.into_iter().filter(|it| it.kind == "node").filter_map(|it| it.node).collect();
+    names.sort();
+    Ok(names)
+}
+
 pub(super) async fn storages(client: &Client, node: &str) -> Result<Vec<StorageStatus>, CallError> {
     client.get(&["nodes", node, "storage"], &[]).await
 }
@@ -74,12 +82,28 @@ pub(super) async fn config(client: &Client, node: &str, vmid: u32) -> Result<Opt
     Ok(unless_absent(client, vmid, settings).await?.map(|settings| VmConfig::read(&settings)))
 }
 
-/// Whether a VM is `running` or `stopped`; none where there is no such VM on the node.
-pub(super) async fn status_of(client: &Client, node: &str, vmid: u32) -> Result<Option<String>, CallError> {
+/// Whether a VM runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Power {
+    /// `running` or `stopped`.
+    pub(super) status: String,
+    /// The cluster's HA manager starts and stops it, some time after it is asked to.
+    pub(super) by_ha: bool,
+}
+
+/// Whether a VM runs; none where there is no such VM on the node.
+pub(super) async fn power_of(client: &Client, node: &str, vmid: u32) -> Result<Option<Power>, CallError> {
     let id = vmid.to_string();
     let status = client.get::<serde_json::Value>(&["nodes", node, "qemu", &id, "status", "current"], &[]).await;
     let status = unless_absent(client, vmid, status).await?;
-    Ok(status.map(|status| status["status"].as_str().unwrap_or("running").to_owned()))
+    Ok(status.map(|status| Power {
+        status: status["status"].as_str().unwrap_or("running").to_owned(),
+        by_ha: is_set(&status["ha"]["managed"]),
+    }))
+}
+
+fn is_set(flag: &serde_json::Value) -> bool {
+    flag.as_bool().unwrap_or_else(|| flag.as_u64() == Some(1) || flag.as_str() == Some("1"))
 }
 
 /// None where the VM is not there. A token whose privileges come from a pool has none on a VM that does not exist: that reads as a refusal.

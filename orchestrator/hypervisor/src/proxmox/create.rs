@@ -76,7 +76,7 @@ impl Proxmox {
             form: vm::create_form(record, &self.settings, iso),
             node: &record.node,
             vmid: record.vmid,
-            task: "qmcreate",
+            tasks: &["qmcreate"],
             already: &TAKEN,
             // A VMID that was taken meanwhile is refused: nothing of others can be hurt.
             sending: Sending::UntilTaken,
@@ -86,9 +86,7 @@ impl Proxmox {
             Came::Well { warnings } => self.made(id, record, warnings, journal).await.map(Some),
             // Ours where an earlier sending of the same call did it and its answer was lost. Without one it is another's, which a token
             // that has its privileges from a pool may not even look at.
-            Came::Already { after_loss: true, .. } if self.agrees(record).await? => {
-                self.made(id, record, Vec::new(), journal).await.map(Some)
-            }
+            Came::Already { after_loss: true, error } => self.made_before(id, record, error, journal).await,
             Came::Already { error, .. } => {
                 journal.outcome(id, false, json!({ "refused": true, "error": error.to_string() })).await?;
                 Ok(None)
@@ -106,9 +104,23 @@ impl Proxmox {
         }
     }
 
-    async fn agrees(&self, record: &VmRecord) -> Result<bool, HypervisorError> {
-        let config = cluster::config(&self.client, &record.node, record.vmid).await?;
-        Ok(config.is_some_and(|config| vm::disagreement(&record.mark(), &config).is_none()))
+    /// The VM that an earlier sending of its creation made, whose answer was lost and which may go on; none where it is another's.
+    async fn made_before(
+        &self,
+        id: i64,
+        record: &VmRecord,
+        error: HypervisorError,
+        journal: &dyn Journal,
+    ) -> Result<Option<CreatedWorker>, HypervisorError> {
+        // A creation that goes on and cannot be followed leaves the entry open: the next teardown tells.
+        let config = self.config_once_created(record).await.map_err(|unknown| named(&record.spec.name, unknown))?;
+        if config.as_ref().is_some_and(|config| vm::disagreement(&record.mark(), config).is_none()) {
+            return self.made(id, record, Vec::new(), journal).await.map(Some);
+        }
+        // Nobody has its VMID any more: it was ours, and broke off.
+        let refused = config.is_some();
+        journal.outcome(id, false, json!({ "refused": refused, "error": error.to_string() })).await?;
+        Ok(None)
     }
 
     /// Reads the VM back and records its volumes. What does not read back as asked is an error, and teardown finds it by its mark.

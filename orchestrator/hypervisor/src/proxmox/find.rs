@@ -12,6 +12,9 @@ use super::vm::{self, Attached, TAG, VmConfig, VmRecord, VolumeRecord, kinds};
 use super::{Proxmox, cluster};
 use crate::{DiskSpec, Found, HypervisorError, LeftAlone, Search, WorkerSpec};
 
+/// Stands for all nodes where a storage is shared.
+const SHARED: &str = "";
+
 impl Proxmox {
     pub(super) async fn find_marked(&self, fleet: Option<&str>) -> Result<Search, HypervisorError> {
         let mut search = Search::default();
@@ -36,19 +39,25 @@ impl Proxmox {
     async fn find_images(&self, fleet: Option<&str>, search: &mut Search) -> Result<(), HypervisorError> {
         let storage = &self.settings.iso_storage;
         let mut seen = BTreeSet::new();
-        for node in self.nodes().await? {
+        let mut blind = Vec::new();
+        // An image may be on a node that is offline now.
+        let nodes = match &self.settings.nodes {
+            Some(_) => self.nodes().await?,
+            None => cluster::all_nodes(&self.client).await?,
+        };
+        for node in nodes {
             let status = match cluster::storage(&self.client, &node, storage).await {
                 Ok(status) => status,
                 Err(error) => {
-                    search.blind.push(format!("images on {node}: {error}"));
+                    blind.push(format!("images on {node}: {error}"));
                     continue;
                 }
             };
             if !status.active {
-                search.blind.push(format!("images on {node}: storage {storage} is not active there"));
+                blind.push(format!("images on {node}: storage {storage} is not active there"));
                 continue;
             }
-            if !seen.insert(if status.shared { String::new() } else { node.clone() }) {
+            if !seen.insert(if status.shared { SHARED.to_owned() } else { node.clone() }) {
                 continue;
             }
             for volume in cluster::volumes(&self.client, &node, storage, "iso").await? {
@@ -58,7 +67,15 @@ impl Proxmox {
                 }
                 let (volid, size_bytes) = (volume.volid.clone(), volume.size.unwrap_or(0));
                 let (node, storage, fleet) = (node.clone(), storage.clone(), of.to_owned());
-                let record = ImageRecord { node: node.clone(), storage, volid, fleet, size_bytes, at: now() };
+                let record = ImageRecord {
+                    node: node.clone(),
+                    storage,
+                    shared: status.shared,
+                    volid,
+                    fleet,
+                    size_bytes,
+                    at: now(),
+                };
                 search.found.push(Found {
                     object: format!("image {} on {node}", volume.volid),
                     fleet: of.to_owned(),
@@ -66,6 +83,10 @@ impl Proxmox {
                     record: image::upload_intent(&record),
                 });
             }
+        }
+        // Any node shows all that is on shared storage.
+        if !seen.contains(SHARED) {
+            search.blind.append(&mut blind);
         }
         Ok(())
     }

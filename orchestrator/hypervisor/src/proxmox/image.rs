@@ -29,6 +29,9 @@ pub(super) struct ImageRecord {
     /// Node that it was sent to; with shared storage any other would do.
     pub(super) node: String,
     pub(super) storage: String,
+    /// All nodes see it.
+    #[serde(default)]
+    pub(super) shared: bool,
     /// `STORAGE:iso/NAME`.
     pub(super) volid: String,
     pub(super) fleet: String,
@@ -72,7 +75,8 @@ impl Proxmox {
         nodes.dedup();
         let first =
             nodes.first().ok_or_else(|| HypervisorError::Unexpected("an image needs a host to go to".into()))?;
-        if cluster::storage(&self.client, first, &self.settings.iso_storage).await?.shared {
+        let shared = cluster::storage(&self.client, first, &self.settings.iso_storage).await?.shared;
+        if shared {
             nodes.truncate(1);
         }
         let (sha256, size_bytes) = digest_of(&image.path).await?;
@@ -81,7 +85,7 @@ impl Proxmox {
         let volid = format!("{storage}:iso/{name}");
         let uploads = nodes.into_iter().map(|node| {
             let (storage, volid, fleet) = (storage.clone(), volid.clone(), image.fleet.clone());
-            let record = ImageRecord { node, storage, volid, fleet, size_bytes, at: now() };
+            let record = ImageRecord { node, storage, shared, volid, fleet, size_bytes, at: now() };
             let (name, sha256) = (&name, &sha256);
             async move { self.upload_to(&record, &image.path, name, sha256, journal).await }
         });
@@ -174,8 +178,20 @@ impl Proxmox {
 
     /// The volume of the image's name.
     pub(super) async fn find_image(&self, record: &ImageRecord) -> Result<Option<Volume>, CallError> {
-        let volumes = cluster::volumes(&self.client, &record.node, &record.storage, "iso").await?;
+        let node = self.node_for(&record.node, record.shared).await?;
+        let volumes = cluster::volumes(&self.client, &node, &record.storage, "iso").await?;
         Ok(volumes.into_iter().find(|volume| volume.volid == record.volid))
+    }
+
+    /// The node to ask about a storage: the recorded one, or where that is offline and the storage is shared any that is online.
+    pub(super) async fn node_for(&self, recorded: &str, shared: bool) -> Result<String, CallError> {
+        if shared {
+            let online = cluster::online_nodes(&self.client).await?;
+            if let Some(first) = online.first().filter(|_| !online.iter().any(|node| node == recorded)) {
+                return Ok(first.clone());
+            }
+        }
+        Ok(recorded.to_owned())
     }
 }
 

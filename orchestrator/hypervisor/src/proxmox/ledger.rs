@@ -1,9 +1,11 @@
 //! What the journal's entries say of VMs and images: a pure fold.
 
-use serde::Deserialize;
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::image::ImageRecord;
+use super::image::{ImageRecord, object_of};
 use super::vm::{VmRecord, VolumeRecord, kinds};
 use crate::JournalEntry;
 
@@ -16,6 +18,16 @@ pub(super) struct Vm {
     pub(super) creation: Creation,
     /// Destroyed, by a later entry.
     pub(super) destroyed: bool,
+    /// When its last destruction was begun, be it one that succeeded or not: Unix seconds on the orchestrator's clock.
+    pub(super) doomed_at: Option<u64>,
+    /// Its volumes were looked for after it was gone, and none of ours is there any more: what bears their names later is another's.
+    pub(super) cleared: bool,
+}
+
+impl Vm {
+    fn is(&self, vmid: u32, uuid: &str) -> bool {
+        self.record.vmid == vmid && self.record.spec.uuid.eq_ignore_ascii_case(uuid)
+    }
 }
 
 /// What is known of a VM's creation.
@@ -75,6 +87,19 @@ pub(super) struct Target {
     pub(super) at: u64,
 }
 
+/// VMs of which no volume remains.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Cleared {
+    pub(super) vms: Vec<ClearedVm>,
+}
+
+/// VM of which no volume remains.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ClearedVm {
+    pub(super) vmid: u32,
+    pub(super) uuid: String,
+}
+
 /// All that a journal records of this provider.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Ledger {
@@ -82,6 +107,10 @@ pub(super) struct Ledger {
     pub(super) uploads: Vec<Upload>,
     pub(super) open: Vec<OpenChange>,
     pub(super) open_deletions: Vec<OpenDeletion>,
+    /// Entries of VMs of which no volume remains, without an outcome.
+    pub(super) open_clearings: Vec<i64>,
+    /// Volumes that we tried to delete in vain, by node and name.
+    pub(super) undeleted: BTreeSet<(String, String)>,
     /// Entries of ours that cannot be read: (entry, why).
     pub(super) unreadable: Vec<(i64, String)>,
     /// All UPIDs that entries name.
@@ -109,6 +138,8 @@ impl Ledger {
                 upid: upid_of(entry),
                 creation: creation_of(entry)?,
                 destroyed: false,
+                doomed_at: None,
+                cleared: false,
             }),
             kinds::ADOPT => self.add_adopted(entry, details)?,
             kinds::UPLOAD => self.uploads.push(Upload {
@@ -120,6 +151,7 @@ impl Ledger {
             }),
             kinds::START | kinds::STOP | kinds::DESTROY => self.add_change(entry, details)?,
             kinds::DELETE_VOLUME => self.add_deletion(entry, details)?,
+            kinds::NONE_REMAIN => self.add_clearing(entry, details)?,
             _ => {}
         }
         Ok(())
@@ -134,23 +166,39 @@ impl Ledger {
         }
         let Adopted { record, volumes } = serde_json::from_value(details)?;
         let creation = Creation::Made(volumes);
-        self.vms.push(Vm { entry: entry.id, record, upid: None, creation, destroyed: false });
+        let (entry, upid) = (entry.id, None);
+        self.vms.push(Vm { entry, record, upid, creation, destroyed: false, doomed_at: None, cleared: false });
+        Ok(())
+    }
+
+    fn add_clearing(&mut self, entry: &JournalEntry, details: Value) -> Result<(), serde_json::Error> {
+        let Cleared { vms } = serde_json::from_value(details)?;
+        match &entry.outcome {
+            None => self.open_clearings.push(entry.id),
+            Some(outcome) if outcome.succeeded => {
+                let is_cleared = |vm: &&mut Vm| vms.iter().any(|cleared| vm.is(cleared.vmid, &cleared.uuid));
+                self.vms.iter_mut().filter(is_cleared).for_each(|vm| vm.cleared = true);
+            }
+            Some(_) => {}
+        }
         Ok(())
     }
 
     fn add_change(&mut self, entry: &JournalEntry, details: Value) -> Result<(), serde_json::Error> {
         let target: Target = serde_json::from_value(details)?;
+        if entry.intent.kind == kinds::DESTROY {
+            // It was there (again): its volumes are to be looked for (again).
+            for vm in self.vms.iter_mut().filter(|vm| vm.is(target.vmid, &target.uuid)) {
+                (vm.doomed_at, vm.cleared) = (Some(target.at), false);
+            }
+        }
         match &entry.outcome {
             None => {
                 let (kind, upid) = (entry.intent.kind.clone(), upid_of(entry));
                 self.open.push(OpenChange { entry: entry.id, kind, upid, target });
             }
             Some(outcome) if outcome.succeeded && entry.intent.kind == kinds::DESTROY => {
-                for vm in self.vms.iter_mut().filter(|vm| {
-                    vm.record.vmid == target.vmid && vm.record.spec.uuid.eq_ignore_ascii_case(&target.uuid)
-                }) {
-                    vm.destroyed = true;
-                }
+                self.vms.iter_mut().filter(|vm| vm.is(target.vmid, &target.uuid)).for_each(|vm| vm.destroyed = true);
             }
             Some(_) => {}
         }
@@ -162,12 +210,16 @@ impl Ledger {
         match &entry.outcome {
             None => self.open_deletions.push(OpenDeletion { entry: entry.id, upid: upid_of(entry), volume }),
             Some(outcome) if outcome.succeeded => {
-                let same = |record: &ImageRecord| record.volid == volume.volid && record.node == volume.node;
+                self.undeleted.remove(&(volume.node, volume.volid));
+                // With shared storage another node may have been asked.
+                let same = |record: &ImageRecord| object_of(&record.node, &record.volid) == entry.intent.object;
                 for upload in self.uploads.iter_mut().filter(|upload| same(&upload.record)) {
                     upload.deleted = true;
                 }
             }
-            Some(_) => {}
+            // One that was only seen and left is none that we knew for ours.
+            Some(outcome) if outcome.details["only_seen"] == true => {}
+            Some(_) => _ = self.undeleted.insert((volume.node, volume.volid)),
         }
         Ok(())
     }

@@ -26,10 +26,10 @@ impl Proxmox {
         let (Ok(vmid), Some(node)) = (worker.id.parse(), seen.host.as_ref().or(worker.spec.host.as_ref())) else {
             return seen;
         };
-        let state = match cluster::status_of(&self.client, node, vmid).await {
+        let state = match cluster::power_of(&self.client, node, vmid).await {
             Ok(None) => return seen,
-            Ok(Some(status)) if status == "running" => WorkerState::Running,
-            Ok(Some(status)) => WorkerState::Ended(format!("VM {vmid} is {status}")),
+            Ok(Some(power)) if power.status == "running" => WorkerState::Running,
+            Ok(Some(power)) => WorkerState::Ended(format!("VM {vmid} is {}", power.status)),
             Err(_) => WorkerState::Unknown,
         };
         Observed { state, host: Some(node.clone()), ..seen }

@@ -1,16 +1,18 @@
 //! After a crash: what was under way is waited for, and its outcome recorded.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 
+use super::change::tasks_of;
+use super::client::jittered;
 use super::create::{read_back, worker_of};
 use super::error::CallError;
 use super::ledger::{Creation, Doomed, Ledger, OpenChange, OpenDeletion, Upload, Vm};
 use super::step::{self, now};
 use super::task::{self, Ended, Upid};
-use super::vm::kinds;
+use super::vm::{VmConfig, VmRecord};
 use super::{Proxmox, cluster};
 use crate::{CreatedWorker, HypervisorError, Journal, JournalEntry, LeftAlone};
 
@@ -30,7 +32,12 @@ impl Proxmox {
         let mut workers = Vec::new();
         for vm in ledger.vms.iter().filter(|vm| !vm.destroyed) {
             let Creation::Made(volumes) = &vm.creation else { continue };
-            let config = cluster::config(&self.client, &vm.record.node, vm.record.vmid).await?;
+            let read = cluster::config(&self.client, &vm.record.node, vm.record.vmid).await;
+            // One that cannot be looked at, such as on a node that is offline, says nothing of the others.
+            let config = read.unwrap_or_else(|error| {
+                tracing::warn!(%error, vmid = vm.record.vmid, "whether this worker is still there cannot be told");
+                None
+            });
             if config.is_some_and(|config| read_back(&vm.record, &config).as_ref() == Ok(volumes)) {
                 workers.push(worker_of(&vm.record, volumes));
             }
@@ -61,6 +68,10 @@ impl Proxmox {
             let settled = self.settle_deletion(deletion, journal).await;
             unless_journal(settled, || format!("deletion of {}", deletion.volume.volid), &mut left)?;
         }
+        for entry in &ledger.open_clearings {
+            // They are looked for again.
+            journal.outcome(*entry, false, json!({ "error": "the orchestrator ended" })).await?;
+        }
         let creations = ledger.vms.iter().map(|vm| self.settle_creation(vm, journal)).collect();
         let settled = some_at_a_time(creations).await;
         for (vm, creation) in ledger.vms.iter_mut().zip(settled) {
@@ -82,7 +93,7 @@ impl Proxmox {
             return Ok((vm.creation.clone(), vm.upid.clone()));
         }
         let record = &vm.record;
-        let upid = self.task_of(vm.upid.as_deref(), &record.node, "qmcreate", record.vmid, record.at).await?;
+        let upid = self.task_of(vm.upid.as_deref(), &record.node, &["qmcreate"], record.vmid, record.at).await?;
         let text = upid.as_ref().map(ToString::to_string);
         if let Some(found) = text.as_ref().filter(|found| vm.upid.as_ref() != Some(found)) {
             journal.task(vm.entry, json!({ "upid": found })).await?;
@@ -101,7 +112,10 @@ impl Proxmox {
         journal: &dyn Journal,
     ) -> Result<Creation, HypervisorError> {
         let record = &vm.record;
-        let config = cluster::config(&self.client, &record.node, record.vmid).await?;
+        let config = match ended {
+            Some(_) => cluster::config(&self.client, &record.node, record.vmid).await?,
+            None => self.config_once_created(record).await?,
+        };
         // The VM itself tells more than its task: the task's node may have lost its log.
         let read = config.ok_or_else(|| "there is no such VM".to_owned());
         match (read.and_then(|config| read_back(record, &config)), ended) {
@@ -125,14 +139,39 @@ impl Proxmox {
         }
     }
 
+    /// A VM's configuration where no task of its creation was found. A creation that goes on all the same is waited for: what was taken for
+    /// too old to be ours may be so by the clocks alone. An error where that cannot be told, or where it goes on.
+    pub(super) async fn config_once_created(&self, record: &VmRecord) -> Result<Option<VmConfig>, HypervisorError> {
+        let (node, vmid, timing) = (&record.node, record.vmid, *self.client.timing());
+        let since = Instant::now();
+        let mut is_over = false;
+        loop {
+            let read = cluster::config(&self.client, node, vmid).await;
+            match &read {
+                Ok(config) if !config.as_ref().is_some_and(VmConfig::is_in_creation) => return Ok(read?),
+                // A pool's privileges hold for a VM once it is created.
+                Err(error) if !error.is_forbidden() => return Ok(read?),
+                _ => {}
+            }
+            if is_over || since.elapsed() > timing.retry_within {
+                read?;
+                let words = format!("VM {vmid} on {node} is locked (create): it is being created, or that broke off");
+                return Err(HypervisorError::Unexpected(words));
+            }
+            match step::find_task(&self.client, &self.known, node, &["qmcreate"], vmid, 0, Duration::ZERO).await? {
+                Some(upid) => {
+                    task::wait_of_earlier(&self.client, &upid).await?;
+                    is_over = true;
+                }
+                None => tokio::time::sleep(jittered(timing.poll_longest)).await,
+            }
+        }
+    }
+
     async fn settle_change(&self, change: &OpenChange, journal: &dyn Journal) -> Result<(), HypervisorError> {
         let target = &change.target;
-        let kind = match change.kind.as_str() {
-            kinds::START => "qmstart",
-            kinds::STOP => "qmstop",
-            _ => "qmdestroy",
-        };
-        let upid = self.task_of(change.upid.as_deref(), &target.node, kind, target.vmid, target.at).await?;
+        let kinds = tasks_of(&change.kind);
+        let upid = self.task_of(change.upid.as_deref(), &target.node, kinds, target.vmid, target.at).await?;
         let (succeeded, details) = match upid {
             None => (false, json!({ "error": "no task of it was found" })),
             Some(upid) => match task::wait_of_earlier(&self.client, &upid).await? {
@@ -185,13 +224,13 @@ impl Proxmox {
         &self,
         recorded: Option<&str>,
         node: &str,
-        kind: &str,
+        kinds: &[&str],
         vmid: u32,
         at: u64,
     ) -> Result<Option<Upid>, CallError> {
         match recorded.map(str::parse::<Upid>) {
             Some(Ok(upid)) => Ok(Some(upid)),
-            _ => step::find_task(&self.client, &self.known, node, kind, vmid, at, self.grace(at)).await,
+            _ => step::find_task(&self.client, &self.known, node, kinds, vmid, at, self.grace(at)).await,
         }
     }
 

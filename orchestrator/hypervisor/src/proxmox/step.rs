@@ -17,7 +17,7 @@ pub(super) const MAX_SENDS: u32 = 3;
 /// Times that a task is started again which waited for a lock in vain.
 pub(super) const MAX_LOCK_REPEATS: u32 = 5;
 /// How far a node's clock may be behind ours, seconds, for a task to count as started after a call.
-const CLOCK_SKEW_SECONDS: u64 = 600;
+pub(super) const CLOCK_SKEW_SECONDS: u64 = 600;
 
 /// A change to make.
 pub(super) struct Step<'a> {
@@ -28,8 +28,8 @@ pub(super) struct Step<'a> {
     /// Where its task will run.
     pub(super) node: &'a str,
     pub(super) vmid: u32,
-    /// Type of its task.
-    pub(super) task: &'a str,
+    /// Types that its task may have.
+    pub(super) tasks: &'a [&'a str],
     /// Words of a refusal, any of which says that the effect is there already.
     pub(super) already: &'a [&'a str],
     pub(super) sending: Sending,
@@ -98,8 +98,9 @@ pub(super) async fn perform(
             Called::Task(upid) => upid,
             Called::Ended(came) => return Ok((id, came)),
         };
-        known.add(&upid.to_string());
         journal.task(id, json!({ "upid": upid.to_string() })).await?;
+        // Not before that: this may be dropped while the id is committed, and a task that no entry names is found again.
+        known.add(&upid.to_string());
         match task::wait(client, &upid).await {
             Ok(Ended::Well(warnings)) => return Ok((id, Came::Well { warnings })),
             Ok(Ended::Failed(failure)) if says(&failure.words, step.already) => {
@@ -164,23 +165,28 @@ fn says(words: &str, any: &[&str]) -> bool {
 
 /// The task that a call without an answer started, if it shows in time.
 async fn lost(client: &Client, known: &Known, step: &Step<'_>, sent: u64) -> Result<Option<Upid>, CallError> {
-    find_task(client, known, step.node, step.task, step.vmid, sent, client.timing().in_flight).await
+    find_task(client, known, step.node, step.tasks, step.vmid, sent, client.timing().in_flight).await
 }
 
-/// Our newest task of a kind on a guest that no step is known to own and that was started after `sent`, looked for until `within` is over.
+/// Our newest task of any of some kinds on a guest that no step is known to own and that was started after `sent`, looked for until `within` is over.
 pub(super) async fn find_task(
     client: &Client,
     known: &Known,
     node: &str,
-    kind: &str,
+    kinds: &[&str],
     vmid: u32,
     sent: u64,
     within: Duration,
 ) -> Result<Option<Upid>, CallError> {
     let since = Instant::now();
     loop {
-        let tasks = task::of_guest(client, node, kind, vmid).await?;
-        let found = tasks.into_iter().find(|upid| !known.holds(upid) && upid.started + CLOCK_SKEW_SECONDS >= sent);
+        let mut found: Option<Upid> = None;
+        for kind in kinds {
+            let tasks = task::of_guest(client, node, kind, vmid).await?;
+            let of_kind =
+                tasks.into_iter().find(|upid| !known.holds(upid) && upid.started + CLOCK_SKEW_SECONDS >= sent);
+            found = found.into_iter().chain(of_kind).max_by_key(|upid| upid.started);
+        }
         if found.is_some() || since.elapsed() >= within {
             return Ok(found);
         }

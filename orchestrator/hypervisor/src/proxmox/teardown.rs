@@ -1,21 +1,24 @@
 //! Removing what a journal records: VMs, volumes that remain of them, images. Whatever does not agree is left alone and reported.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use reqwest::Method;
 use serde_json::json;
 
 use super::change::{Change, Changed, Ours};
+use super::client::jittered;
 use super::create::intent;
 use super::error::CallError;
 use super::image::object_of;
-use super::ledger::{Creation, Ledger, Upload, Vm};
+use super::ledger::{Cleared, ClearedVm, Creation, Ledger, Upload, Vm};
 use super::recover::some_at_a_time;
-use super::step::{MAX_SENDS, Sending, now};
+use super::step::{CLOCK_SKEW_SECONDS, MAX_SENDS, Sending, now};
 use super::task::{self, Upid};
 use super::types::{Resource, Volume};
-use super::vm::{self, VmConfig, VolumeRecord, kinds};
-use super::{Proxmox, cluster};
+use super::vm::{self, VmConfig, VmRecord, VolumeRecord, kinds};
+use super::{Proxmox, cluster, privileges};
 use crate::{HypervisorError, Journal, JournalEntry, LeftAlone};
 
 /// How far a volume's time of creation may be from its VM's task, seconds.
@@ -30,15 +33,43 @@ const MAX_MOVES: u32 = 3;
 const UNTOLD: &str =
     "its VMID is that of a creation that broke off and whose log cannot be read: remove it if it is nobody's";
 
+/// Why a volume is left that was not attached to its VM when that was destroyed.
+const NOT_ATTACHED: &str = "somebody had taken a volume of this name from the VM that was destroyed, and whether this is still that one \
+                            cannot be told: remove it if it is nobody's";
+/// Why a volume is left of a VM that somebody else removed.
+const NOT_OUR_REMOVAL: &str = "somebody else removed the VM that had a volume of this name, and whether this is still that one cannot be \
+                               told: remove it if it is nobody's";
+/// Why a volume is left of a VM that an earlier teardown removed.
+const TOO_LATE: &str = "an earlier teardown removed the VM that had a volume of this name, and nothing tells that this is still that one: \
+                        remove it if it is nobody's";
+
 /// What became of a recorded VM.
 #[derive(Debug)]
 enum Fate {
+    /// It was there, and this teardown destroyed it.
+    Destroyed(Destroyed),
     /// It is not there (any more).
     Gone,
     /// It is not on the node that was looked at.
     Elsewhere,
     /// It stays, and why.
     Left(String),
+}
+
+/// A VM as it was when it was destroyed.
+#[derive(Debug)]
+struct Destroyed {
+    node: String,
+    /// Names of the volumes that were attached to it.
+    volumes: BTreeSet<String>,
+}
+
+/// Where the guest with a VMID is.
+enum Where {
+    On(String),
+    /// On no node that we may look at.
+    Hidden,
+    Nowhere,
 }
 
 impl Proxmox {
@@ -66,14 +97,15 @@ impl Proxmox {
                 Fate::Left(_) if vm.creation == Creation::Open => {
                     standing.insert(vm.record.spec.fleet.as_str());
                 }
-                Fate::Gone | Fate::Elsewhere => gone.push(vm),
+                Fate::Destroyed(destroyed) => gone.push(Absent { vm, destroyed: Some(destroyed) }),
+                Fate::Gone | Fate::Elsewhere => gone.push(Absent { vm, destroyed: None }),
                 Fate::Left(reason) => {
                     standing.insert(vm.record.spec.fleet.as_str());
                     left.push(LeftAlone { object: describe(vm), reason });
                 }
             }
         }
-        self.remove_volumes(&gone, journal, &mut left).await?;
+        self.remove_volumes(&gone, &ledger, journal, &mut left).await?;
         self.remove_images(&ledger, &standing, journal, &mut left).await?;
         Ok(left)
     }
@@ -107,9 +139,10 @@ impl Proxmox {
             if !matches!(fate, Fate::Elsewhere) {
                 return Ok(fate);
             }
-            match self.moved_from(&node, vmid).await? {
-                Some(now) => node = now,
-                None => {
+            match self.place_of(vmid).await? {
+                Where::On(now) => node = now,
+                Where::Hidden => return Ok(foreign(vm, "a guest that we may not see has its VMID".into())),
+                Where::Nowhere => {
                     self.vmids.give_back(vmid).await;
                     return Ok(Fate::Gone);
                 }
@@ -118,33 +151,41 @@ impl Proxmox {
         Ok(Fate::Left("it is moved from node to node".into()))
     }
 
-    /// Where a VMID is that is not on `node`; none where it is nowhere that we may see.
-    async fn moved_from(&self, node: &str, vmid: u32) -> Result<Option<String>, HypervisorError> {
+    async fn place_of(&self, vmid: u32) -> Result<Where, HypervisorError> {
         if cluster::is_free(&self.client, vmid).await? {
-            return Ok(None);
+            return Ok(Where::Nowhere);
         }
-        Ok(self.node_of(vmid).await?.filter(|now| now != node))
+        Ok(self.node_of(vmid).await?.map_or(Where::Hidden, Where::On))
     }
 
     async fn remove_from(&self, vm: &Vm, node: &str, journal: &dyn Journal) -> Result<Fate, HypervisorError> {
         let vmid = vm.record.vmid;
-        let forbids = |config: &VmConfig| obstacle(vm, config);
+        let attached = Mutex::new(BTreeSet::new());
+        let forbids = |config: &VmConfig| {
+            let volumes = config.volumes.iter().map(|volume| volume.volid.clone()).collect();
+            *attached.lock().unwrap_or_else(PoisonError::into_inner) = volumes;
+            obstacle(vm, config)
+        };
         let ours = Ours { mark: vm.record.mark(), node, forbids: &forbids };
         let _leave = self.gate.enter(node, Some(&vm.record.storage)).await;
         let mut rounds = 0;
         loop {
             rounds += 1;
-            let status = match cluster::status_of(&self.client, node, vmid).await {
+            let power = match cluster::power_of(&self.client, node, vmid).await {
                 // Ours could be looked at: this is somebody's outside of the token's pool.
                 Err(error) if error.is_forbidden() => return Ok(foreign(vm, HypervisorError::from(error).to_string())),
-                status => status?,
+                power => power?,
             };
-            if status.is_none() && vm.destroyed {
+            if power.is_none() && vm.destroyed {
                 return Ok(Fate::Gone);
             }
-            let runs = status.is_some_and(|status| status != "stopped");
-            if runs && let Some(fate) = fate_of(vm, self.change_ours(&ours, Change::Stop, journal).await?) {
-                return Ok(fate);
+            if let Some(power) = power.filter(|power| power.status != "stopped") {
+                if let Some(fate) = fate_of(vm, self.change_ours(&ours, Change::Stop, journal).await?) {
+                    return Ok(fate);
+                }
+                if power.by_ha {
+                    self.await_stop_by_ha(node, vmid).await?;
+                }
             }
             match self.change_ours(&ours, Change::Destroy, journal).await {
                 // A start whose answer was lost took effect after the stop.
@@ -154,34 +195,50 @@ impl Proxmox {
                         return Ok(fate);
                     }
                     self.vmids.give_back(vmid).await;
-                    return Ok(Fate::Gone);
+                    let volumes = attached.into_inner().unwrap_or_else(PoisonError::into_inner);
+                    return Ok(Fate::Destroyed(Destroyed { node: node.to_owned(), volumes }));
                 }
             }
         }
     }
 
+    /// Waits, within the bound of repeats, until HA has stopped a VM that it was asked to stop.
+    async fn await_stop_by_ha(&self, node: &str, vmid: u32) -> Result<(), CallError> {
+        let (timing, since) = (self.client.timing(), Instant::now());
+        while since.elapsed() < timing.retry_within {
+            if cluster::power_of(&self.client, node, vmid).await?.is_none_or(|power| power.status == "stopped") {
+                break;
+            }
+            tokio::time::sleep(jittered(timing.poll_longest)).await;
+        }
+        Ok(())
+    }
+
     /// Recorded volumes whose VM is gone: a destruction that met an error leaves some.
     async fn remove_volumes(
         &self,
-        gone: &[&Vm],
+        gone: &[Absent<'_>],
+        ledger: &Ledger,
         journal: &dyn Journal,
         left: &mut Vec<LeftAlone>,
     ) -> Result<(), HypervisorError> {
-        let mut by_place: BTreeMap<(&str, &str), Vec<&Vm>> = BTreeMap::new();
-        for vm in gone.iter().filter(|vm| vm.creation != Creation::Refused) {
-            by_place.entry((&vm.record.storage, &vm.record.node)).or_default().push(vm);
+        let mut by_place: BTreeMap<(&str, &str), Vec<&Absent<'_>>> = BTreeMap::new();
+        for absent in gone.iter().filter(|absent| absent.may_have_left_volumes()) {
+            let record = &absent.vm.record;
+            by_place.entry((&record.storage, &record.node)).or_default().push(absent);
         }
-        let mut looked_through: BTreeMap<&str, Vec<Volume>> = BTreeMap::new();
+        let mut looked_through: BTreeMap<&str, Listing> = BTreeMap::new();
         let mut found = Remains::default();
+        let mut cleared = Cleared::default();
         for ((storage, node), vms) in by_place {
-            let volumes = match looked_through.get(storage) {
-                Some(volumes) => volumes.clone(),
+            let listing = match looked_through.get(storage) {
+                Some(listing) => listing.clone(),
                 None => match self.list_volumes(node, storage).await {
-                    Ok((volumes, shared)) => {
-                        if shared {
-                            looked_through.insert(storage, volumes.clone());
+                    Ok(listing) => {
+                        if listing.shared {
+                            looked_through.insert(storage, listing.clone());
                         }
-                        volumes
+                        listing
                     }
                     Err(error) => {
                         let object = format!("volumes of {} VMs on {storage} ({node})", vms.len());
@@ -192,9 +249,16 @@ impl Proxmox {
                     }
                 },
             };
-            for vm in vms {
-                self.remove_volumes_of(vm, &volumes, journal, &mut found).await?;
+            for absent in vms {
+                if self.remove_volumes_of(absent, &listing, ledger, journal, &mut found).await? {
+                    let (vmid, uuid) = (absent.vm.record.vmid, absent.vm.record.spec.uuid.clone());
+                    cleared.vms.push(ClearedVm { vmid, uuid });
+                }
             }
+        }
+        if !cleared.vms.is_empty() {
+            let id = journal.intent(intent(kinds::NONE_REMAIN, "volumes of destroyed VMs", json!(cleared))).await?;
+            journal.outcome(id, true, json!({ "warnings": [] })).await?;
         }
         left.append(&mut found.left);
         // Two of our VMs had the same VMID one after the other: what was the one's is not reported for the other.
@@ -203,61 +267,141 @@ impl Proxmox {
         Ok(())
     }
 
-    async fn list_volumes(&self, node: &str, storage: &str) -> Result<(Vec<Volume>, bool), HypervisorError> {
-        let shared = cluster::storage(&self.client, node, storage).await?.shared;
-        Ok((cluster::volumes(&self.client, node, storage, "images").await?, shared))
+    async fn list_volumes(&self, recorded: &str, storage: &str) -> Result<Listing, HypervisorError> {
+        let status = cluster::storage(&self.client, recorded, storage).await;
+        let (node, shared) = match status {
+            Ok(status) => (recorded.to_owned(), status.shared),
+            // Where it is shared, any other node shows the same.
+            Err(error) if error.is_offline() => {
+                let other = self.node_for(recorded, true).await?;
+                match cluster::storage(&self.client, &other, storage).await {
+                    Ok(status) if status.shared => (other, true),
+                    _ => return Err(error.into()),
+                }
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let volumes = cluster::volumes(&self.client, &node, storage, "images").await?;
+        // PVE leaves out volumes of a VM that is gone where the token may not see all of a storage.
+        let permissions = self.client.get(&["access", "permissions"], &[]).await;
+        let sees_all = |held| privileges::holds(&held, &format!("/storage/{storage}"), "Datastore.Allocate");
+        let is_whole = permissions.is_ok_and(sees_all);
+        Ok(Listing { node, volumes, shared, is_whole })
     }
 
+    /// Answers whether none of ours remains, so that whatever bears their names from now on is another's.
     async fn remove_volumes_of(
         &self,
-        vm: &Vm,
-        volumes: &[Volume],
+        absent: &Absent<'_>,
+        listing: &Listing,
+        ledger: &Ledger,
         journal: &dyn Journal,
         found: &mut Remains,
-    ) -> Result<(), HypervisorError> {
-        let (vmid, node) = (vm.record.vmid, &vm.record.node);
-        let of_id: Vec<&Volume> = volumes.iter().filter(|volume| volume.vmid == Some(u64::from(vmid))).collect();
+    ) -> Result<bool, HypervisorError> {
+        let vm = absent.vm;
+        let (vmid, node) = (vm.record.vmid, &listing.node);
+        let of_id: Vec<&Volume> =
+            listing.volumes.iter().filter(|volume| volume.vmid == Some(u64::from(vmid))).collect();
         if of_id.is_empty() {
-            return Ok(());
+            return if listing.is_whole { Ok(true) } else { self.report_unseen(absent, journal, found).await };
         }
         match cluster::is_free(&self.client, vmid).await {
             Ok(true) => {}
             // Whoever has this VMID now, be it a guest that we may see or not, owns what bears its number.
-            Ok(false) => return Ok(()),
+            Ok(false) => return Ok(true),
             Err(error) => {
                 let object = format!("volumes of VM {vmid} on {} ({node})", vm.record.storage);
                 let reason = format!("whether another guest has its VMID cannot be told: {error}");
                 self.remains(node, &vm.record.storage, &reason, journal).await?;
                 found.left.push(LeftAlone { object, reason });
-                return Ok(());
+                return Ok(false);
             }
         }
         let recorded = match &vm.creation {
             Creation::Made(volumes) => Some(volumes.clone()),
             _ => self.volumes_by_log(vm).await,
         };
+        let mut is_cleared = true;
         for volume in of_id {
             let (object, place) = (format!("{} on {node}", volume.volid), object_of(node, &volume.volid));
             let record = recorded.iter().flatten().find(|record| record.volid == volume.volid);
-            let reason = match record {
+            let another = record.and_then(|record| not_recorded(record, volume, absent));
+            let doubt = match record {
                 None if recorded.is_some() => continue,
-                None => {
-                    self.remains(node, &volume.volid, UNTOLD, journal).await?;
-                    Some(UNTOLD.to_owned())
-                }
-                Some(record) => not_recorded(record, volume, vm),
+                None => Some(UNTOLD),
+                Some(_) if another.is_some() => None,
+                Some(_) => Self::doubt(volume, node, absent, ledger),
             };
-            if let Some(reason) = reason {
+            if let Some(doubt) = doubt {
+                is_cleared = false;
+                self.remains(node, &volume.volid, doubt, journal).await?;
+            }
+            if let Some(reason) = another.or(doubt.map(str::to_owned)) {
                 found.unlike.push((place, LeftAlone { object, reason }));
             } else if !found.removed.contains(&place) {
-                match self.delete_unless_taken(vm, volume, journal).await {
+                match self.delete_unless_taken(vm, node, volume, journal).await {
                     Ok(()) => _ = found.removed.insert(place),
                     Err(error @ HypervisorError::Journal(_)) => return Err(error),
-                    Err(error) => found.left.push(LeftAlone { object, reason: error.to_string() }),
+                    Err(error) => {
+                        is_cleared = false;
+                        found.left.push(LeftAlone { object, reason: error.to_string() });
+                    }
                 }
             }
         }
-        Ok(())
+        Ok(is_cleared)
+    }
+
+    /// Reports what may remain of a VM where the token sees no volumes of VMs that are gone: what the log of its destruction says was not
+    /// removed. Answers whether none of ours remains.
+    async fn report_unseen(
+        &self,
+        absent: &Absent<'_>,
+        journal: &dyn Journal,
+        found: &mut Remains,
+    ) -> Result<bool, HypervisorError> {
+        let VmRecord { vmid, node, storage, .. } = &absent.vm.record;
+        let destroyed_on = absent.destroyed.as_ref().map_or(node, |destroyed| &destroyed.node);
+        let lines = match self.log_of_destruction(destroyed_on, *vmid).await {
+            Ok(lines) => lines,
+            Err(error) => vec![format!("the log of its destruction cannot be read: {error}")],
+        };
+        for line in &lines {
+            let (object, what) = match unremoved_disk(line) {
+                Some(volid) => (format!("{volid} on {node}"), volid),
+                None => (format!("volumes of VM {vmid} on {storage} ({node})"), storage.as_str()),
+            };
+            let reason = format!(
+                "{line}; without Datastore.Allocate on /storage/{storage} the token cannot see whether it is there"
+            );
+            self.remains(node, what, &reason, journal).await?;
+            found.left.push(LeftAlone { object, reason });
+        }
+        Ok(lines.is_empty())
+    }
+
+    /// What the log of a VM's last destruction on a node says was not removed. Nothing where no destruction of ours is on record.
+    async fn log_of_destruction(&self, node: &str, vmid: u32) -> Result<Vec<String>, CallError> {
+        let tasks = task::of_guest(&self.client, node, "qmdestroy", vmid).await?;
+        let Some(newest) = tasks.first() else { return Ok(Vec::new()) };
+        let log = task::log(&self.client, newest).await?;
+        Ok(log.into_iter().filter(|line| unremoved_disk(line).is_some()).collect())
+    }
+
+    /// Why it cannot be told that a volume with a recorded name and size is still ours.
+    fn doubt(volume: &Volume, node: &str, absent: &Absent<'_>, ledger: &Ledger) -> Option<&'static str> {
+        let vm = absent.vm;
+        let of_known_age = volume.ctime.is_some_and(|made| made > 0);
+        let tried = || ledger.undeleted.contains(&(node.to_owned(), volume.volid.clone()));
+        if let Some(destroyed) = &absent.destroyed {
+            return (!destroyed.volumes.contains(&volume.volid)).then_some(NOT_ATTACHED);
+        }
+        match (&vm.creation, vm.doomed_at) {
+            // The log of its creation names the volume.
+            (Creation::Failed, None) => None,
+            (_, None) => Some(NOT_OUR_REMOVAL),
+            (_, Some(_)) => (!of_known_age && !tried()).then_some(TOO_LATE),
+        }
     }
 
     /// Records that something may remain of a VM that is gone: nothing else in the journal says so.
@@ -270,7 +414,7 @@ impl Proxmox {
     ) -> Result<(), HypervisorError> {
         let details = json!({ "volid": what, "node": node, "at": now() });
         let id = journal.intent(intent(kinds::DELETE_VOLUME, &object_of(node, what), details)).await?;
-        journal.outcome(id, false, json!({ "error": reason })).await?;
+        journal.outcome(id, false, json!({ "error": reason, "only_seen": true })).await?;
         Ok(())
     }
 
@@ -278,13 +422,15 @@ impl Proxmox {
     async fn delete_unless_taken(
         &self,
         vm: &Vm,
+        node: &str,
         volume: &Volume,
         journal: &dyn Journal,
     ) -> Result<(), HypervisorError> {
         if !cluster::is_free(&self.client, vm.record.vmid).await? {
             return Ok(());
         }
-        self.delete(&vm.record.node, &vm.record.storage, &volume.volid, journal).await
+        let object = object_of(node, &volume.volid);
+        self.delete(&object, node, &vm.record.storage, &volume.volid, journal).await
     }
 
     /// Volumes that the log of our own creation task names: it ended half-way, so that no configuration tells. None where it cannot be
@@ -328,7 +474,9 @@ impl Proxmox {
                 record.size_bytes
             )));
         }
-        self.delete(&record.node, &record.storage, &record.volid, journal).await?;
+        let node = self.node_for(&record.node, record.shared).await?;
+        let object = object_of(&record.node, &record.volid);
+        self.delete(&object, &node, &record.storage, &record.volid, journal).await?;
         Ok(None)
     }
 
@@ -346,9 +494,10 @@ impl Proxmox {
         Ok(!volumes.iter().any(|volume| volume.volid == volid))
     }
 
-    /// Deletes one volume by its name.
+    /// Deletes one volume by its name, on a node that sees it; `object` is its name in the journal.
     async fn delete(
         &self,
+        object: &str,
         node: &str,
         storage: &str,
         volid: &str,
@@ -356,7 +505,7 @@ impl Proxmox {
     ) -> Result<(), HypervisorError> {
         let _leave = self.gate.enter(node, Some(storage)).await;
         let details = json!({ "volid": volid, "node": node, "at": now() });
-        let id = journal.intent(intent(kinds::DELETE_VOLUME, &object_of(node, volid), details)).await?;
+        let id = journal.intent(intent(kinds::DELETE_VOLUME, object, details)).await?;
         let path = ["nodes", node, "storage", storage, "content", volid];
         let mut sends = 1;
         let deleted = loop {
@@ -381,6 +530,36 @@ impl Proxmox {
         journal.outcome(id, deleted.is_ok(), details).await?;
         deleted.map(drop)
     }
+}
+
+/// A recorded VM that is not there (any more).
+#[derive(Debug)]
+struct Absent<'a> {
+    vm: &'a Vm,
+    /// As it was when this teardown destroyed it; none where it did not.
+    destroyed: Option<Destroyed>,
+}
+
+impl Absent<'_> {
+    fn may_have_left_volumes(&self) -> bool {
+        self.vm.creation != Creation::Refused && (self.destroyed.is_some() || !self.vm.cleared)
+    }
+
+    /// When it was there for the last time that we know of, Unix seconds on the orchestrator's clock.
+    fn ended(&self) -> Option<u64> {
+        if self.destroyed.is_some() { Some(now()) } else { self.vm.doomed_at }
+    }
+}
+
+/// Volumes on a storage.
+#[derive(Debug, Clone)]
+struct Listing {
+    /// Node that was asked.
+    node: String,
+    volumes: Vec<Volume>,
+    shared: bool,
+    /// The token sees volumes of VMs that are gone.
+    is_whole: bool,
 }
 
 /// What became of volumes whose VM is gone.
@@ -424,11 +603,17 @@ fn obstacle(vm: &Vm, config: &VmConfig) -> Option<String> {
     if config.is_template {
         return Some("somebody made it a template, which clones may depend on: remove it by hand if it may go".into());
     }
+    // PVE gives a freed volume's name to the next one of that VM: the name alone, all that a detached one has, does not tell.
+    if let Some(detached) = config.volumes.iter().find(|attached| attached.is_unused()) {
+        return Some(format!(
+            "its {} is {}, which somebody detached: whether it is one of ours cannot be told, and it would go with the VM; remove it, or \
+             move it to another VM first",
+            detached.slot, detached.volid
+        ));
+    }
     let strange = config.volumes.iter().find(|attached| {
-        // PVE gives a freed volume's name to the next one of that VM: the name alone does not tell.
         let is = |volume: &VolumeRecord| {
-            volume.volid == attached.volid
-                && (attached.is_unused() || attached.serial.as_deref() == Some(&volume.serial))
+            volume.volid == attached.volid && attached.serial.as_deref() == Some(&volume.serial)
         };
         let recorded = matches!(&vm.creation, Creation::Made(volumes) if volumes.iter().any(is));
         // Moved to another storage by somebody, or made by a task whose outcome was lost: place and serial tell.
@@ -443,16 +628,24 @@ fn obstacle(vm: &Vm, config: &VmConfig) -> Option<String> {
 }
 
 /// Why a volume under a recorded name is not the recorded one.
-fn not_recorded(record: &VolumeRecord, volume: &Volume, vm: &Vm) -> Option<String> {
+fn not_recorded(record: &VolumeRecord, volume: &Volume, absent: &Absent<'_>) -> Option<String> {
     if volume.size.is_some_and(|size| size != record.size_bytes) {
         let size = volume.size.unwrap_or(0);
         return Some(format!("it has {size} bytes, ours had {}: another volume took its name", record.size_bytes));
     }
-    let upid = vm.upid.as_deref().and_then(|upid| upid.parse::<Upid>().ok())?;
     let made = volume.ctime.filter(|made| *made > 0)?;
-    let earliest = upid.started.saturating_sub(VOLUME_TIME_SLACK);
     // A creation may take long, and a volume's time may be that of its last write.
+    if absent.ended().is_some_and(|ended| made > ended + CLOCK_SKEW_SECONDS) {
+        return Some("it is younger than our VM's end: another volume took its name".into());
+    }
+    let upid = absent.vm.upid.as_deref().and_then(|upid| upid.parse::<Upid>().ok())?;
+    let earliest = upid.started.saturating_sub(VOLUME_TIME_SLACK);
     (made < earliest).then(|| "it is older than our VM was: another volume has its name".into())
+}
+
+/// `Could not remove disk 'STORAGE:NAME', check manually: …` in the log of a destruction that succeeds all the same.
+fn unremoved_disk(line: &str) -> Option<&str> {
+    line.split_once("Could not remove disk '")?.1.split('\'').next()
 }
 
 /// `scsi0: successfully created disk 'STORAGE:NAME,…,size=10G'` in the log of a creation.

@@ -222,6 +222,11 @@ pub(super) struct Attached {
 }
 
 impl VmConfig {
+    /// It is being created, or its creation broke off: what identifies it may not be there yet.
+    pub(super) fn is_in_creation(&self) -> bool {
+        self.lock.as_deref() == Some("create")
+    }
+
     /// Reads the answer of `GET /nodes/{node}/qemu/{vmid}/pending`.
     pub(super) fn read(settings: &[Setting]) -> Self {
         let text = |key: &str| {
@@ -371,11 +376,12 @@ pub(super) mod kinds {
     pub(in super::super) const STOP: &str = "proxmox.stop-vm";
     pub(in super::super) const DESTROY: &str = "proxmox.destroy-vm";
     pub(in super::super) const DELETE_VOLUME: &str = "proxmox.delete-volume";
+    pub(in super::super) const NONE_REMAIN: &str = "proxmox.no-volumes-remain";
 
     pub(in super::super) fn effect(kind: &str) -> Effect {
         match kind {
             UPLOAD | CREATE | ADOPT => Effect::Create,
-            START | STOP => Effect::Change,
+            START | STOP | NONE_REMAIN => Effect::Change,
             _ => Effect::Destroy,
         }
     }

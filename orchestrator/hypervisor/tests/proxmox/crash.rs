@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::fakes::{Fake, Memory, provision, quick};
+use crate::fakes::{Fake, Memory, provision, quick, spec};
 use futures_util::{StreamExt, stream};
-use hypervisor::Hypervisor;
 use hypervisor::proxmox::{Guard, Proxmox, Settings, Timing, Token};
-use serde_json::json;
+use hypervisor::{BoxFuture, Hypervisor, Intent, Journal, JournalError};
+use serde_json::{Value, json};
 
 use crate::preflight::grant;
 
@@ -202,4 +202,100 @@ async fn a_token_that_loses_its_privileges_in_mid_run_costs_nothing_that_is_not_
 fn grant_again(fake: &Fake) {
     grant(fake, None);
     fake.run("pve.pools['poc'] = {vm.vmid for vm in pve.vms}");
+}
+
+/// A journal that never gets as far as the commit of a task's id.
+struct Stuck<'a>(&'a Memory);
+
+impl Journal for Stuck<'_> {
+    fn intent(&self, intent: Intent) -> BoxFuture<'_, Result<i64, JournalError>> {
+        self.0.intent(intent)
+    }
+
+    fn task(&self, _: i64, _: Value) -> BoxFuture<'_, Result<(), JournalError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn outcome(&self, id: i64, succeeded: bool, details: Value) -> BoxFuture<'_, Result<(), JournalError>> {
+        self.0.outcome(id, succeeded, details)
+    }
+}
+
+/// A creation that is dropped while its task's id is committed, and goes on in the cluster: another worker's creation failed, or the
+/// user cancelled.
+async fn dropped(fake: &Fake, provider: &Proxmox) -> Memory {
+    grant(fake, None);
+    fake.run("pve.store_file('local', 'x.iso', 10)\npve.task_secs_of['qmcreate'] = 1.5");
+    let journal = Memory::default();
+    let stuck = Stuck(&journal);
+    let worker = spec(1, "pve1", "local:iso/x.iso", 2);
+    let dropped = async {
+        while fake.get("pve.running_tasks()") == json!([]) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        _ = provider.create_worker(&worker, &stuck) => panic!("it is stuck"),
+        () = dropped => {}
+    }
+    journal
+}
+
+#[tokio::test]
+async fn a_creation_that_is_dropped_while_its_task_s_id_is_committed_is_found_by_the_same_process() {
+    let Some(fake) = Fake::start() else { return };
+    let provider = provider(&fake, quick());
+    let journal = dropped(&fake, &provider).await;
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.get("[vm.vmid for vm in pve.vms] + pve.running_tasks()"), json!([]));
+}
+
+#[tokio::test]
+async fn a_creation_that_goes_on_is_waited_for_where_the_clocks_disagree() {
+    let Some(fake) = Fake::start() else { return };
+    let mut entries = dropped(&fake, &provider(&fake, quick())).await.entries();
+    // By the orchestrator's clock, no task of the node's is as young as its call.
+    let at = &mut entries[0].intent.details["at"];
+    *at = json!(at.as_u64().unwrap() + 3600);
+    let restarted = Memory::of(entries);
+    let left = provider(&fake, quick()).destroy(&restarted.entries(), &restarted).await.unwrap();
+    assert_eq!(left, vec![]);
+    assert_eq!(fake.get("[vm.vmid for vm in pve.vms] + pve.running_tasks()"), json!([]));
+    assert_eq!(fake.get("pve.storages['ceph']['volumes']"), json!({}));
+}
+
+#[tokio::test]
+async fn a_creation_that_hangs_and_has_no_task_is_not_taken_for_a_refused_one() {
+    let Some(fake) = Fake::start() else { return };
+    grant(&fake, None);
+    let journal = Memory::default();
+    provision(&provider(&fake, quick()), 1, 1, &journal).await.unwrap();
+    let mut entries = journal.entries();
+    let created = entries.iter_mut().find(|entry| entry.intent.kind == "proxmox.create-vm").unwrap();
+    (created.task, created.outcome) = (None, None);
+    fake.run(
+        "pve.tasks.clear()\npve.tasklog.clear()\n\
+         vm = pve.vm(9000)\nvm.config = {'lock': 'create'}\nvm.lock = 'create'\nvm.status = 'stopped'",
+    );
+    let restarted = Memory::of(entries);
+    let timing = Timing { retry_within: Duration::from_millis(300), ..quick() };
+    let left = provider(&fake, timing).destroy(&restarted.entries(), &restarted).await.unwrap();
+    assert!(
+        left[0].object.starts_with("creation of VM 9000") && left[0].reason.contains("locked (create)"),
+        "{left:#?}"
+    );
+    assert!(left[1].object.contains(".iso"), "{left:#?}");
+    let created = restarted.entries().into_iter().find(|entry| entry.intent.kind == "proxmox.create-vm").unwrap();
+    assert_eq!(created.outcome, None, "the next teardown looks again");
+}
+
+#[tokio::test]
+async fn workers_that_cannot_be_looked_at_keep_no_other_from_being_taken_back() {
+    let Some(fake) = Fake::start() else { return };
+    let journal = Memory::default();
+    provision(&fake.provider(), 2, 1, &journal).await.unwrap();
+    fake.run("pve.set_node_offline('pve2')");
+    let restarted = Memory::of(journal.entries());
+    let back = fake.provider().recover(&restarted.entries(), &restarted).await.unwrap();
+    assert_eq!(back.iter().map(|worker| worker.id.as_str()).collect::<Vec<_>>(), ["9000"]);
 }

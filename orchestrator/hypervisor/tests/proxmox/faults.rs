@@ -8,6 +8,7 @@ use hypervisor::proxmox::{Proxmox, Timing};
 use hypervisor::{Hypervisor, LeftAlone};
 use serde_json::json;
 
+use crate::fakes::memory::living;
 use crate::fakes::{Fake, Memory, bootstrap, deployment, provision, quick, spec};
 use crate::preflight::grant;
 
@@ -327,6 +328,29 @@ async fn lost_answers_do_not_create_twice() {
 }
 
 #[tokio::test]
+async fn a_creation_whose_answer_is_lost_and_whose_task_shows_late_makes_one_vm() {
+    let Some(fake) = Fake::start() else { return };
+    // The first answer is lost, and its task shows only after the call was sent again.
+    fake.run(
+        "pve.store_file('local', 'x.iso', 10)\n\
+         pve.task_secs_of['qmcreate'] = 1.5\n\
+         def once(v):\n\
+         \x20 pve.before_create = None\n\
+         \x20 pve.lose_answers = 2.0\n\
+         \x20 asyncio.get_event_loop().call_later(0.1, lambda: setattr(pve, 'lose_answers', 0.0))\n\
+         pve.before_create = once\n\
+         pve.answers['/nodes/{node}/tasks'] = []\n\
+         asyncio.get_event_loop().call_later(1.0, pve.answers.clear)",
+    );
+    let (provider, journal) = (fake.provider(), Memory::default());
+    let worker = provider.create_worker(&spec(1, "pve1", "local:iso/x.iso", 1), &journal).await.unwrap();
+    assert!(fake.requests("POST", "/qemu") > 1, "it was sent again");
+    assert_eq!((worker.id.as_str(), fake.get("[vm.vmid for vm in pve.vms]")), ("9000", json!([9000])));
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.get("len(pve.vms)"), 0);
+}
+
+#[tokio::test]
 async fn a_lock_that_passes_is_waited_for() {
     let Some(fake) = Fake::start() else { return };
     let (provider, journal) = (fake.provider(), Memory::default());
@@ -498,4 +522,75 @@ async fn a_vm_that_was_migrated_is_destroyed_where_it_is() {
     assert_eq!(provider.observe(&workers).await.unwrap()[0].host.as_deref(), Some("pve2"));
     assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
     assert_eq!(fake.inventory(), before);
+}
+
+#[tokio::test]
+async fn what_is_on_shared_storage_goes_though_the_node_that_it_was_made_on_is_dead() {
+    let Some(fake) = Fake::start() else { return };
+    fake.run("pve.storages['local']['shared'] = 1");
+    let before = fake.inventory();
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 2, 1, &journal).await.unwrap();
+    // The node that the image went to dies for good, and somebody recovers its VM to the other. Its destruction leaves its volume.
+    fake.run("pve.vm(9000).node = 'pve2'\npve.set_node_offline('pve1')\npve._qm_free = lambda volid: None");
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    let mut after = fake.inventory();
+    after["storages"]["ceph"]["avail"] = before["storages"]["ceph"]["avail"].clone();
+    assert_eq!(after, before);
+    assert_eq!(living(&journal.entries()), Vec::<&hypervisor::JournalEntry>::new());
+}
+
+#[tokio::test]
+async fn a_worker_that_ha_stops_in_its_own_time_is_waited_for() {
+    let Some(fake) = Fake::start() else { return };
+    let before = fake.inventory();
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 1, 1, &journal).await.unwrap();
+    // Somebody added it to HA: a stop is a request, whose task ends at once.
+    fake.run(
+        "vm = pve.vm(9000)\nvm.ha_state = 'started'\n\
+         async def request(vm, user, state):\n\
+         \x20 async def body():\n\
+         \x20   def done():\n\
+         \x20     vm.status = vm.qmpstatus = state\n\
+         \x20   asyncio.get_event_loop().call_later(1.0, done)\n\
+         \x20 return await pve.task(vm.node, 'hastop', vm.vmid, user, body, lock=False)\n\
+         pve._ha_request = request\n\
+         def lose(request):\n\
+         \x20 pve.lose_answers = 2.0 if request.path.endswith('/status/stop') else 0.0\n\
+         pve.before = lose",
+    );
+    // Not even the loss of its answer makes it asked twice.
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    assert_eq!(fake.requests("POST", "/status/stop"), 1);
+    assert_eq!(fake.inventory(), before);
+}
+
+#[tokio::test]
+async fn disks_that_a_destruction_left_and_the_token_cannot_see_are_reported() {
+    let Some(fake) = Fake::start() else { return };
+    grant(&fake, Some(("/storage/ceph", "Datastore.Allocate")));
+    let provider = fake.provider_with(|settings| settings.pool = Some("poc".into()));
+    let journal = Memory::default();
+    provision(&provider, 2, 1, &journal).await.unwrap();
+    fake.run(
+        "free = pve._qm_free\n\
+         def keep(volid):\n\
+         \x20 if volid != 'ceph:vm-9000-disk-0':\n\
+         \x20   return free(volid)\n\
+         \x20 task = next(t for t in reversed(pve.tasklog) if (t['type'], t['id']) == ('qmdestroy', '9000'))\n\
+         \x20 task['log'].append(\"Could not remove disk 'ceph:vm-9000-disk-0', check manually: rbd error\")\n\
+         pve._qm_free = keep",
+    );
+    // Now, and by the next orchestrator.
+    for _ in 0..2 {
+        let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+        assert_eq!(left.len(), 1, "{left:#?}");
+        assert!(left[0].object.starts_with("ceph:vm-9000-disk-0"), "{left:#?}");
+        assert!(left[0].reason.contains("rbd error") && left[0].reason.contains("Datastore.Allocate"), "{left:#?}");
+    }
+    // With the privilege it is seen, and gone once somebody removed it.
+    grant(&fake, None);
+    fake.run("del pve.storages['ceph']['volumes']['vm-9000-disk-0']");
+    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
 }

@@ -300,12 +300,146 @@ async fn a_disk_that_has_the_name_of_one_of_ours_and_not_its_serial_is_not_destr
     let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
     assert!(left[0].reason.contains("its scsi0 is ceph:vm-9000-disk-0, a volume that we did not make"), "{left:#?}");
     assert_eq!(fake.get("sorted(pve.storages['ceph']['volumes'])"), json!(["vm-9000-disk-0", "vm-9000-disk-1"]));
-    // One of ours that was detached has no serial any more, and is ours by its name.
-    fake.run(
-        "config = pve.vm(9000).config\nconfig['unused0'] = 'ceph:vm-9000-disk-1'\ndel config['scsi0'], config['scsi1']",
-    );
-    assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![]);
+    // Theirs is detached: nothing but its name is left of it, and that is the name of one of ours.
+    fake.run("config = pve.vm(9000).config\nconfig['unused0'] = 'ceph:vm-9000-disk-0'\ndel config['scsi0']");
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(left[0].reason.contains("its unused0 is ceph:vm-9000-disk-0, which somebody detached"), "{left:#?}");
+    assert_eq!(fake.get("sorted(pve.storages['ceph']['volumes'])"), json!(["vm-9000-disk-0", "vm-9000-disk-1"]));
+    fake.run("del pve.vm(9000).config['unused0']");
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(left.len() == 1 && left[0].reason.contains("somebody had taken a volume of this name"), "{left:#?}");
     assert_eq!(fake.get("[vm.vmid for vm in pve.vms]"), json!([]));
+    assert_eq!(fake.get("sorted(pve.storages['ceph']['volumes'])"), json!(["vm-9000-disk-0"]));
+}
+
+/// Another cluster on the same storage has a VM 9000 now, with a disk like ours.
+fn add_another_clusters_volume(fake: &Fake, ctime: &str) {
+    fake.run(&format!(
+        "import time\npve.storages['ceph']['volumes']['vm-9000-disk-0'] = \
+         {{'content': 'images', 'size': 3 * 2**30, 'vmid': 9000, 'ctime': {ctime}}}"
+    ));
+}
+
+/// Times of a later volume's creation: soon, in an hour, and on a storage that does not tell.
+const LATER: [&str; 3] = ["int(time.time()) + 5", "int(time.time()) + 3600", "0"];
+
+#[tokio::test]
+async fn a_volume_that_came_after_ours_were_gone_is_not_taken_by_a_later_teardown() {
+    for ctime in LATER {
+        let Some(fake) = Fake::start() else { return };
+        let (provider, journal) = (fake.provider(), Memory::default());
+        provision(&provider, 2, 1, &journal).await.unwrap();
+        // One of two cannot go yet.
+        fake.run("pve.snapshot_lock(9001, 'backup')");
+        let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+        assert!(left[0].object.starts_with("VM 9001"), "{left:#?}");
+        assert_eq!(fake.get("sorted(pve.storages['ceph']['volumes'])"), json!(["vm-9001-disk-0"]));
+        add_another_clusters_volume(&fake, ctime);
+        fake.run("pve.unlock(9001)");
+        let (restarted, again) = (Memory::of(journal.entries()), fake.provider());
+        assert_eq!(again.destroy(&restarted.entries(), &restarted).await.unwrap(), vec![], "{ctime}");
+        assert_eq!(fake.get("[vm.vmid for vm in pve.vms]"), json!([]));
+        assert_eq!(fake.get("sorted(pve.storages['ceph']['volumes'])"), json!(["vm-9000-disk-0"]), "{ctime}");
+    }
+}
+
+#[tokio::test]
+async fn a_volume_that_came_after_a_teardown_broke_off_is_left_and_reported() {
+    // Ours was destroyed, and the orchestrator killed before it looked for volumes; or somebody else removed the VM.
+    for by_us in [true, false] {
+        for ctime in &LATER[1..] {
+            let Some(fake) = Fake::start() else { return };
+            let (provider, journal) = (fake.provider(), Memory::default());
+            provision(&provider, 1, 1, &journal).await.unwrap();
+            let mut entries = journal.entries();
+            if by_us {
+                provider.destroy(&journal.entries(), &journal).await.unwrap();
+                entries = journal.entries();
+                entries.retain(|entry| entry.intent.kind != "proxmox.no-volumes-remain");
+            } else {
+                fake.run("pve.vms.clear()\npve.storages['ceph']['volumes'].clear()");
+            }
+            add_another_clusters_volume(&fake, ctime);
+            let restarted = Memory::of(entries);
+            // Nor does that it was reported make it ours.
+            for _ in 0..2 {
+                let left = fake.provider().destroy(&restarted.entries(), &restarted).await.unwrap();
+                let of_them = fake.get("sorted(pve.storages['ceph']['volumes'])");
+                assert_eq!(of_them, json!(["vm-9000-disk-0"]), "{by_us} {ctime}");
+                let told = left.iter().any(|left| left.object.starts_with("ceph:vm-9000-disk-0"));
+                // What is younger than ours can be is another's, once and for all.
+                assert!(told || *ctime != "0", "{by_us} {ctime}: {left:#?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_volume_that_could_not_be_deleted_is_still_ours_for_the_next_teardown() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = (fake.provider(), Memory::default());
+    provision(&provider, 1, 1, &journal).await.unwrap();
+    // On a storage that tells no times.
+    fake.run(
+        "pve._qm_free = lambda volid: None\n\
+         pve.storages['ceph']['volumes']['vm-9000-disk-0']['ctime'] = 0\n\
+         pve.task_fails['imgdel'] = 'rbd: image has watchers'",
+    );
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(left[0].reason.contains("image has watchers"), "{left:#?}");
+    fake.run("pve.task_fails.clear()");
+    let restarted = Memory::of(journal.entries());
+    assert_eq!(fake.provider().destroy(&restarted.entries(), &restarted).await.unwrap(), vec![]);
+    assert_eq!(fake.get("sorted(pve.storages['ceph']['volumes'])"), json!([]));
+}
+
+#[tokio::test]
+async fn a_vm_that_is_moved_between_the_look_and_its_destruction_is_followed() {
+    for by_task in [false, true] {
+        let Some(fake) = Fake::start() else { return };
+        let before = fake.inventory();
+        let (provider, journal) = (fake.provider(), Memory::default());
+        provision(&provider, 1, 1, &journal).await.unwrap();
+        // PVE says so in its answer, or where the lock was waited for in the task.
+        fake.run(if by_task {
+            "def move(request):\n\
+             \x20 if request.method == 'DELETE' and '/nodes/pve1/qemu' in request.path:\n\
+             \x20   pve.task_fails['qmdestroy'] = \"Configuration file 'nodes/pve1/qemu-server/9000.conf' does not exist\"\n\
+             \x20   asyncio.get_event_loop().call_later(0.05, lambda: setattr(pve.vm(9000), 'node', 'pve2'))\n\
+             \x20 elif request.method == 'DELETE':\n\
+             \x20   pve.task_fails.clear()\n\
+             pve.task_secs_of['qmdestroy'] = 0.1\n\
+             pve.before = move"
+        } else {
+            "def move(request):\n\
+             \x20 if request.method == 'DELETE' and request.path.endswith('/nodes/pve1/qemu/9000'):\n\
+             \x20   pve.vm(9000).node = 'pve2'\n\
+             pve.before = move"
+        });
+        assert_eq!(provider.destroy(&journal.entries(), &journal).await.unwrap(), vec![], "{by_task}");
+        assert_eq!(fake.inventory(), before, "{by_task}");
+        assert_eq!(living(&journal.entries()), Vec::<&hypervisor::JournalEntry>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_somebody_took_out_of_our_pool_is_not_called_gone() {
+    let Some(fake) = Fake::start() else { return };
+    grant(&fake, None);
+    let provider = fake.provider_with(|settings| settings.pool = Some("poc".into()));
+    let journal = Memory::default();
+    provision(&provider, 1, 1, &journal).await.unwrap();
+    // Right before it is destroyed.
+    fake.run(
+        "def take(request):\n\
+         \x20 if request.method == 'DELETE' and request.path.endswith('/qemu/9000'):\n\
+         \x20   pve.pools['poc'].clear()\n\
+         \x20   raise PveError(500, \"Configuration file 'nodes/pve1/qemu-server/9000.conf' does not exist\")\n\
+         pve.before = take",
+    );
+    let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
+    assert!(left[0].object.starts_with("VM 9000") && left[0].reason.contains("may not see"), "{left:#?}");
+    assert!(left[1].object.contains(".iso"), "{left:#?}");
 }
 
 #[tokio::test]
@@ -319,7 +453,7 @@ async fn what_people_do_to_a_worker_keeps_it_only_where_they_may_want_it() {
          renamed.config['description'] += '\\nlooked at by Anna'\n\
          renamed.snapshots['before'] = dict(renamed.config, snaptime=1)\n\
          renamed.config['parent'] = 'before'\n\
-         moved.config['unused0'] = 'ceph:vm-9001-disk-0'\n\
+         del pve.storages['ceph']['volumes']['vm-9001-disk-0']\n\
          moved.config['scsi0'] = moved.config['scsi0'].replace('ceph:', 'local-lvm:')\n\
          pve.storages['local-lvm'].setdefault('volumes', {})['vm-9001-disk-0'] = {'content': 'images', 'size': 3 * 2**30, 'vmid': 9001}\n\
          template.status, template.template = 'stopped', True\n\
@@ -481,8 +615,14 @@ async fn what_cannot_be_read_now_is_not_called_gone() {
     let both = fake.provider_with(|settings| {
         settings.nodes = Some(hypervisor::proxmox::Nodes::Evenly(vec!["pve1".into(), "pve2".into()]));
     });
-    let blind = both.find(None).await.unwrap().blind;
-    assert!(blind.len() == 1 && blind[0].starts_with("images on pve2: "), "{blind:?}");
+    // Be its nodes named or not.
+    for provider in [&both, &provider] {
+        let blind = provider.find(None).await.unwrap().blind;
+        assert!(blind.len() == 1 && blind[0].starts_with("images on pve2: "), "{blind:?}");
+    }
+    // What all nodes see is seen.
+    fake.run("pve.storages['local']['shared'] = 1");
+    assert_eq!(provider.find(None).await.unwrap().blind, Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -24,6 +24,18 @@ fn plan(more: &str) -> String {
 const ONE_CASE: &str = "footprints: [8MiB]\nworkloads: [4k-random-read]";
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_crash_left_is_removed_though_nobody_can_tell_what_was_still_there() {
+    let bench = Bench::new(Faults { recover: true, ..Faults::default() }).await;
+    bench.abandon(&plan(ONE_CASE)).await;
+    assert_eq!(bench.disk_files(), 2);
+    let recovered = bench.recover().await;
+    assert_eq!((recovered.len(), &recovered[0].left), (1, &Vec::new()), "{recovered:#?}");
+    assert_eq!(bench.disk_files(), 0);
+    let export = bench.store.load_export(recovered[0].run).await.unwrap();
+    assert_eq!(export.run.state, "failed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_whole_plan_is_carried_out_and_all_that_it_asked_for_is_exported() {
     let bench = Bench::new(Faults::default()).await;
     let open_loop = "{name: open, block: 4KiB, pattern: hot-spot, hot_spot: {io_percent: 80, space_percent: 20}, \

@@ -14,7 +14,7 @@ use hypervisor::{
     WorkerState,
 };
 use run::fleet::{Authority, CERTIFICATE_FILE};
-use run::{Brake, CanaryReport, Place, Progress, Request, RunError, RunOptions, WatchTimes, execute};
+use run::{Brake, CanaryReport, Place, Progress, Recovered, Request, RunError, RunOptions, WatchTimes, execute};
 use serde_json::json;
 use sqlx::Connection;
 use store::{DataDir, RunId, Store};
@@ -54,6 +54,8 @@ pub(crate) struct Faults {
     pub(crate) harm: bool,
     /// No worker can be started unless somebody answers at the orchestrator's address meanwhile.
     pub(crate) knocks: bool,
+    /// After a crash, nobody can tell what is still there.
+    pub(crate) recover: bool,
     /// Somebody moves the worker of this name once it runs.
     pub(crate) moves: Option<&'static str>,
 }
@@ -266,6 +268,19 @@ impl Hypervisor for InProcess {
         })
     }
 
+    fn recover<'a>(
+        &'a self,
+        _: &'a [JournalEntry],
+        _: &'a dyn Journal,
+    ) -> BoxFuture<'a, Result<Vec<CreatedWorker>, HypervisorError>> {
+        Box::pin(async {
+            if self.faults.recover {
+                return Err(HypervisorError::Unexpected("host-2 does not answer".into()));
+            }
+            Ok(Vec::new())
+        })
+    }
+
     fn destroy<'a>(
         &'a self,
         recorded: &'a [JournalEntry],
@@ -398,6 +413,39 @@ impl Bench {
         let (place, request) = (self.place(), request(yaml, canary));
         let running = execute(&self.store, &place, &request, self.progress.clone(), self.brake.clone());
         tokio::time::timeout(PATIENCE, running).await.expect("the run ends in time").unwrap_err()
+    }
+
+    /// Carries a plan out until its workers are created; then the orchestrator ends.
+    pub(crate) async fn abandon(&self, yaml: &str) {
+        let (place, request) = (self.place(), request(yaml, false));
+        let count = request.plan.workers.count as usize;
+        let created = async {
+            while self.place.created.lock().unwrap().len() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let is_created = tokio::select! {
+            _ = execute(&self.store, &place, &request, self.progress.clone(), self.brake.clone()) => false,
+            created = tokio::time::timeout(PATIENCE, created) => created.is_ok(),
+        };
+        assert!(is_created, "workers in time");
+    }
+
+    /// What the next orchestrator does.
+    pub(crate) async fn recover(&self) -> Vec<Recovered> {
+        let place_of = async |_| {
+            let InProcess { disks, certificate, faults, .. } = &self.place;
+            let place = InProcess {
+                disks: disks.clone(),
+                certificate: certificate.clone(),
+                faults: *faults,
+                tasks: Mutex::default(),
+                created: Mutex::default(),
+                harm: AtomicBool::new(false),
+            };
+            Ok::<Box<dyn Hypervisor>, String>(Box::new(place))
+        };
+        run::recover(&self.store, place_of).await.unwrap()
     }
 
     /// Files of data disks that exist.
