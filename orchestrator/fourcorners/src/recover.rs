@@ -67,7 +67,7 @@ mod tests {
         let place = json!({ "provider": "local", "isolation": "process", "disk_dir": dir.path().join("disks") });
         let environment = json!({ "machine": "of-another", "host": "poc-1", "place": place });
         if run::begun_elsewhere(&environment).is_none() {
-            println!("skipped: this machine has no /etc/machine-id");
+            output::note("skipped: this machine has no /etc/machine-id");
             return;
         }
         let new = NewRun { plan: &plan, plan_yaml: yaml, environment: &environment, seed: 1 };
