@@ -28,7 +28,8 @@ pub(crate) async fn recover(data_dir: &Path, store: &Store, asked: Option<RunId>
     }
     for ended in run::recover(store, async |run| place_of(data_dir, store, run).await).await? {
         let removed = if ended.left.is_empty() { " and cleaned up" } else { "; not all of it could be removed" };
-        output::note(format!("Run {} of an earlier, killed orchestrator was ended as failed{removed}.", ended.run));
+        let state = ended.state.as_str();
+        output::note(format!("Run {} of an earlier, killed orchestrator was ended as {state}{removed}.", ended.run));
         ended.left.iter().for_each(|left| output::note(format!("  {left}")));
     }
     Ok(())

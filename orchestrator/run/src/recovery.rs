@@ -14,6 +14,8 @@ use crate::journal::{self, RunJournal};
 pub struct Recovered {
     /// The run.
     pub run: RunId,
+    /// As what it counts now: failed, or stopped or cancelled where it was ending so.
+    pub state: RunState,
     /// What it left that could not be removed, and why.
     pub left: Vec<String>,
 }
@@ -63,7 +65,7 @@ where
         store.add_event(run, level, &reason).await?;
         let reason = Some(reason);
         store.finish_run(run, &RunEnd { state, reason, planned_cases }).await?;
-        ended.push(Recovered { run, left });
+        ended.push(Recovered { run, state, left });
     }
     Ok(ended)
 }

@@ -120,7 +120,9 @@ async fn recovered(state: RunState, how: Option<How>) -> Export {
     };
     let recovered = tokio::time::timeout(PATIENCE, run::recover(&bench.store, place)).await.unwrap().unwrap();
     assert_eq!(recovered.len(), 1);
-    bench.store.load_export(run).await.unwrap()
+    let export = bench.store.load_export(run).await.unwrap();
+    assert_eq!(recovered[0].state.as_str(), export.run.state, "what is told is what is stored");
+    export
 }
 
 #[tokio::test]
