@@ -197,7 +197,7 @@ fn a_cluster_whose_node_of_then_is_dead_is_reached_by_another_that_a_plan_names(
 fn what_is_on_a_node_that_is_offline_is_not_called_gone() {
     let Some(test) = Test::new() else { return };
     let clean = test.fake.inventory();
-    let _ = test.fake.killed_run(&test.site);
+    let run = test.fake.killed_run(&test.site);
     test.fake.run("pve.set_node_offline('pve2')");
     let removed = test.site.ask(["cleanup", "--yes"]);
     assert!(!removed.ok() && removed.stdout.contains("No route to host"), "{removed:?}");
@@ -208,6 +208,11 @@ fn what_is_on_a_node_that_is_offline_is_not_called_gone() {
     let listed = other.ask(["cleanup", "--plan", plan.to_str().unwrap(), "--dry-run"]);
     assert!(!listed.ok() && listed.stdout.contains("Not looked at: VM 90001"), "{listed:?}");
     assert!(!listed.stdout.contains("Nothing is left"), "{listed:?}");
+    let fleet = format!("{run}-1");
+    let named = other.ask(["cleanup", "--plan", plan.to_str().unwrap(), "--fleet", &fleet, "--yes"]);
+    assert!(!named.ok() && named.stdout.contains("All that was found is gone"), "{named:?}");
+    assert!(named.stdout.contains("Not looked at: images on pve2"), "{named:?}");
+    assert!(fs::read_dir(other.data_dir().join("cleanup")).unwrap().next().is_some(), "its journal stays");
     test.fake.run("pve.set_node_offline('pve2', False)");
     let removed = test.site.ask(["cleanup", "--yes"]);
     assert!(removed.ok(), "{removed:?}");

@@ -232,6 +232,10 @@ async fn profiles(admin: &Browser) {
 async fn write_valid(admin: &Browser, plan: &str) {
     admin.go("/new").await;
     admin.write("#yaml", plan).await;
+    judged_valid(admin).await;
+}
+
+async fn judged_valid(admin: &Browser) {
     let judged = async || admin.attribute("form[data-plan]", "data-checked").await.is_some();
     let valid = async || admin.text("[data-verdict] .verdict").await.contains("valid");
     until("the plan is judged and valid", || async { judged().await && valid().await }).await;
@@ -263,8 +267,38 @@ async fn runs_started_one_after_the_other_from_the_browser_are_compared() {
     assert!(admin.text(".versus").await.contains('×'));
     until("the curves", || async { admin.count(".chart .main-svg").await > 0 }).await;
     admin.shoot("compare-runs").await;
+    stop_with_a_whole_result(&opened).await;
     admin.asked_only_its_server().await;
     opened.admin.quit().await;
+}
+
+/// A plan that is opened from a file, and stopped in its first case: that one has its whole result, the other is not run.
+async fn stop_with_a_whole_result(Opened { admin, site, .. }: &Opened) {
+    let file = site.plan(
+        "name: Of a file\ntarget: {provider: local}\nworkers: {count: 2, vcpus: 1, memory: 256MiB, disks: 1}\n\
+         footprints: [32MiB]\nprecondition: 0s\nsample: 15s\nworkloads: [8k-random-70-30, 4k-random-read]\n",
+    );
+    admin.go("/new").await;
+    admin.upload("[data-upload]", &file).await;
+    judged_valid(admin).await;
+    assert!(admin.property("#yaml", "value").await.as_str().unwrap().starts_with("name: Of a file"));
+    let run = press(admin, "[data-start]").await;
+    until("the sample", || async { admin.text("[data-live=step]").await.contains("sample") }).await;
+    admin.click("[data-end=stop] summary").await;
+    until("what it does", || async { admin.text("[data-live=stop-words]").await.contains("is measured to its end") })
+        .await;
+    admin.click("[data-end=stop] button").await;
+    until("the end", || async { admin.shown("[data-live=end]").await }).await;
+    assert_eq!(admin.text("[data-live=end-state]").await.to_lowercase(), "stopped");
+    admin.go(&format!("/runs/{run}")).await;
+    let report = admin.text("main").await.to_lowercase();
+    assert!(report.contains("stopped by"), "{report}");
+    admin.shoot("report-stopped").await;
+    let export = site.export();
+    let (told, cases) = (&export["run"], export["cases"].as_array().unwrap());
+    assert_eq!((&told["name"], &told["state"]), (&json!("Of a file"), &json!("stopped")));
+    let seconds = cases[0]["seconds"].as_array().unwrap().len();
+    assert_eq!((cases.len(), &cases[0]["state"], seconds), (1, &json!("complete"), 15), "{told}");
 }
 
 /// Presses what starts the plan; answers the run whose live page comes.

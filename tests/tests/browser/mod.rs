@@ -225,6 +225,11 @@ impl Browser {
         element.send_keys(value).await.unwrap();
     }
 
+    /// Chooses a file.
+    pub(crate) async fn upload(&self, css: &str, file: &Path) {
+        self.find(css).await.send_keys(file.display().to_string()).await.unwrap();
+    }
+
     /// Types into a field and leaves it.
     pub(crate) async fn change(&self, css: &str, value: &str) {
         let element = self.find(css).await;

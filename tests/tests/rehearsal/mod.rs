@@ -79,7 +79,8 @@ async fn in_the_browser(site: Site, [rehearsed, earnest]: &[String; 2]) {
     for part in ["plan.rehearsal", "plan.sample_seconds", "plan.precondition_seconds"] {
         assert!(differences.contains(part), "{part} is not in {differences}");
     }
-    let marked = admin.text("main").await.matches("a rehearsal: no result").count();
+    assert_eq!(admin.text("main").await.matches("This is a rehearsal: no result").count(), 1, "of one of the runs");
+    let marked = admin.text(".versus thead").await.matches("rehearsal: no result").count();
     assert_eq!(marked, 2, "both of its cases, and none of the other's");
     admin.shoot("compare-rehearsal").await;
     // Its plan is used again as it was written.

@@ -210,8 +210,15 @@ fn build(
     let plans: BTreeMap<Uuid, Plan> = exports.iter().map(|(id, export)| (*id, Plan::of(&export.run.plan))).collect();
     let with_plans: Vec<(&Case, &Plan)> = found.iter().map(|(run, case)| (*case, &plans[run])).collect();
     let unit = side_by_side::unit(&cases);
-    let columns: Vec<Column> =
-        found.iter().enumerate().map(|(place, (run, case))| column(place, *run, &names, (case, &plans[run]))).collect();
+    let columns = found.iter().enumerate().map(|(place, (run, case))| {
+        let mut column = column(place, *run, &names, (case, &plans[run]));
+        // Wherever its figures are looked at.
+        if by_id[run].run.rehearsal {
+            column.badges.insert(0, "rehearsal: no result".to_owned());
+        }
+        column
+    });
+    let columns: Vec<Column> = columns.collect();
     let labelled: Vec<(String, &Case)> =
         columns.iter().zip(&cases).map(|(column, case)| (label(column, names.len()), *case)).collect();
     let compared: Vec<&Export> = exports.iter().map(|(_, export)| export).collect();

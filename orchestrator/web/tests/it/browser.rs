@@ -236,7 +236,10 @@ async fn a_live_page_does_not_grow_with_its_run() {
     hub.beat(web::Beat { layout: Some(layout), ..web::Beat::default() });
     let served = Served::with_hub(Runs::new(vec![samples::running()], None), None, Arc::clone(&hub)).await;
     let Some(browser) = Browser::start(&format!("http://{}", served.address)).await else { return served.stop().await };
-    browser.enter(&served.app.enter_link().unwrap()).await;
+    let link = served.app.enter_link().unwrap();
+    browser.goto(&link).await;
+    browser.shoot("enter").await;
+    browser.enter(&link).await;
     browser.goto(&format!("/runs/{ID}/live")).await;
     let mut at = 0;
     let mut feed = async |seconds: u32| {
@@ -312,7 +315,7 @@ async fn times_are_those_of_the_browser_s_zone() {
     let served = Served::with_hub(Runs::new(vec![samples::running()], None), None, Arc::clone(&hub)).await;
     let base = format!("http://{}", served.address);
     let Some(browser) = Browser::start_in(&base, Some(ZONE)).await else { return served.stop().await };
-    browser.goto(&served.app.enter_link().unwrap()).await;
+    browser.enter(&served.app.enter_link().unwrap()).await;
     let times = "return [Intl.DateTimeFormat().resolvedOptions().timeZone, \
         ...[...document.querySelectorAll('main time')].map(time => time.textContent)];";
     for page in ["/".to_owned(), "/compare".to_owned(), format!("/runs/{ID}")] {
