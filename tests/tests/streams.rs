@@ -15,7 +15,10 @@ const CANCELLED: i32 = 130;
 /// Starts a plan whose standard output and error nobody reads: both pipes are broken from the start.
 fn unheard(site: &Site, timings: &str, more: &str) -> Ended {
     let plan = site.plan(&small_plan(timings, READ, more));
-    let mut command = site.command(["run", plan.to_str().unwrap()]);
+    let run = site.command(["run", plan.to_str().unwrap()]);
+    // Where these tests run under nohup, hang-ups would be ignored by what they start, as it should be.
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(run.get_program()).args(run.get_args());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop((child.stdout.take(), child.stderr.take()));
     Ended(child)
