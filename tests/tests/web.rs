@@ -103,6 +103,19 @@ fn beyond_loopback_it_speaks_tls_of_its_own_ca() {
 }
 
 #[test]
+fn beyond_loopback_it_speaks_plain_http_only_when_told_and_says_what_that_means() {
+    let site = Site::new();
+    let mut serving = Serving::start(&site, ["serve", "--listen", "0.0.0.0:0", "--insecure-http"]);
+    let line = serving.line("Web interface: ");
+    let urls: Vec<&str> = line.split_whitespace().filter(|word| word.contains("://")).collect();
+    assert!(!urls.is_empty() && urls.iter().all(|url| url.starts_with("http://")), "{line}");
+    serving.line("cross the network unencrypted");
+    let port = urls[0].trim_end_matches('/').rsplit_once(':').unwrap().1;
+    let Some(asked) = curl([&format!("http://127.0.0.1:{port}/healthz")]) else { return skip("curl is not installed") };
+    assert_eq!(asked, ("200".to_owned(), "ok\n".to_owned()));
+}
+
+#[test]
 fn certificates_that_cannot_be_used_are_named() {
     let site = Site::new();
     let missing = site.ask(["serve", "--listen", "127.0.0.1:0", "--cert", "/nowhere/c.pem", "--key", "/nowhere/c.key"]);
