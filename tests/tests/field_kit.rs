@@ -30,16 +30,21 @@ struct Kit {
     folder: PathBuf,
 }
 
+/// Where a program of this machine is.
+fn installed(tool: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap();
+    let mut places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let place = places.find_map(|place| Some(place.join(tool)).filter(|place| place.exists()));
+    assert!(place.is_some(), "{tool} is installed");
+    place.unwrap()
+}
+
 /// A directory of links to [`TOOLS`] and nothing else.
 fn tools(scratch: &Path) -> PathBuf {
     let dir = scratch.join("tools");
     fs::create_dir(&dir).unwrap();
-    let path = std::env::var_os("PATH").unwrap();
     for tool in TOOLS {
-        let mut places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-        let place = places.find_map(|place| Some(place.join(tool)).filter(|place| place.exists()));
-        assert!(place.is_some(), "{tool} is installed");
-        std::os::unix::fs::symlink(place.unwrap(), dir.join(tool)).unwrap();
+        std::os::unix::fs::symlink(installed(tool), dir.join(tool)).unwrap();
     }
     dir
 }
@@ -68,7 +73,8 @@ impl Kit {
     /// Runs the kit's own program in a network namespace with loopback alone and an environment of nothing but a path to [`TOOLS`].
     fn run(&self, arguments: &[&str]) -> Output {
         let script = "ip link set lo up && exec ./fourcorners \"$@\"";
-        Command::new("unshare")
+        // By its path: it is not among the tools.
+        Command::new(installed("unshare"))
             .args(unshared())
             .args(["/bin/sh", "-c", script, "fourcorners"])
             .args(arguments)
