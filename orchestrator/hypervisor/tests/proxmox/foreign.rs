@@ -1,6 +1,7 @@
 //! What is somebody else's stays, however much it looks like ours.
 
 use hypervisor::Hypervisor;
+use hypervisor::proxmox::Proxmox;
 use serde_json::json;
 
 use crate::fakes::memory::living;
@@ -214,13 +215,19 @@ async fn the_privileges_of_the_recipe_are_enough_for_the_whole_life() {
     assert_eq!(fake.get("[t['exitstatus'] for t in pve.tasklog if t['exitstatus'] != 'OK']"), json!([]));
 }
 
-#[tokio::test]
-async fn a_vm_under_a_recorded_vmid_that_the_token_may_not_see_is_reported() {
-    let Some(fake) = Fake::start() else { return };
-    grant(&fake, None);
+/// A worker with one disk in the pool, outside of which the token may see nothing; and its journal.
+async fn one_in_our_pool(fake: &Fake) -> (Proxmox, Memory) {
+    grant(fake, None);
     let provider = fake.provider_with(|settings| settings.pool = Some("poc".into()));
     let journal = Memory::default();
     provision(&provider, 1, 1, &journal).await.unwrap();
+    (provider, journal)
+}
+
+#[tokio::test]
+async fn a_vm_under_a_recorded_vmid_that_the_token_may_not_see_is_reported() {
+    let Some(fake) = Fake::start() else { return };
+    let (provider, journal) = one_in_our_pool(&fake).await;
     fake.run("pve.vms.clear()\npve.pools['poc'].clear()\npve.add_vm(9000, 'theirs', node='pve1')");
     let before = fake.inventory();
     let left = provider.destroy(&journal.entries(), &journal).await.unwrap();
@@ -425,10 +432,7 @@ async fn a_vm_that_is_moved_between_the_look_and_its_destruction_is_followed() {
 #[tokio::test]
 async fn a_worker_that_somebody_took_out_of_our_pool_is_not_called_gone() {
     let Some(fake) = Fake::start() else { return };
-    grant(&fake, None);
-    let provider = fake.provider_with(|settings| settings.pool = Some("poc".into()));
-    let journal = Memory::default();
-    provision(&provider, 1, 1, &journal).await.unwrap();
+    let (provider, journal) = one_in_our_pool(&fake).await;
     // Right before it is destroyed.
     fake.run(
         "def take(request):\n\
@@ -538,10 +542,7 @@ async fn a_range_that_guests_outside_of_our_pool_fill_costs_an_id_each_and_no_mo
 #[tokio::test]
 async fn a_volume_of_a_guest_outside_of_our_pool_that_took_the_vmid_meanwhile_stays() {
     let Some(fake) = Fake::start() else { return };
-    grant(&fake, None);
-    let provider = fake.provider_with(|settings| settings.pool = Some("poc".into()));
-    let journal = Memory::default();
-    provision(&provider, 1, 1, &journal).await.unwrap();
+    let (provider, journal) = one_in_our_pool(&fake).await;
     // Ours leaves its volume; while volumes are listed, theirs has the id, and a disk of that name and size.
     fake.run(
         "pve._qm_free = lambda volid: None\n\
