@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use analysis::export::{EarlyEnd, Event, HostLoad, How, Ops, Second, StorageHealth};
+use analysis::export::{EarlyEnd, Event, How};
 use jiff::Timestamp;
 use plan::{Schedule, Target, TestPlan};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
+use super::beat::{Beat, CaseSecond, Health, LiveEnd, LiveProgress, SoFar};
 use super::figures::{self, FIGURE_NAMES, Figures};
-use super::heat::{DiskBeat, HeatWindow, Layout};
+use super::heat::HeatWindow;
 use super::history::{Bucket, Change, History};
 use super::prospect::{self, Prospect};
 use super::steps::{self, StepView};
@@ -28,105 +28,6 @@ const LAG_MESSAGES: usize = 32;
 pub(crate) const LOG_LINES: usize = 200;
 /// Words of the guard that are shown beside the hosts, the last ones.
 const GUARD_LINES: usize = 5;
-
-/// How far the run is.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct LiveProgress {
-    /// State of the run.
-    pub state: String,
-    /// What is being done, for a person.
-    pub step: String,
-    /// Place of the step in the schedule, from 0.
-    pub step_index: usize,
-    /// Share of the step that is done, 0 to 1.
-    pub step_fraction: f64,
-    /// Share of the run that is done, 0 to 1.
-    pub fraction: f64,
-    /// Number of the case, from 1; 0 before the first.
-    pub case: u32,
-    /// Cases of the run.
-    pub cases: u32,
-    /// Bytes that the fill under way has written and will have written.
-    pub fill: Option<(u64, u64)>,
-    /// Bytes a second of the fill under way, the last second.
-    pub fill_bytes_per_s: Option<f64>,
-    /// I/Os in the last second, all workers.
-    pub iops: Option<f64>,
-    /// MiB in the last second, all workers.
-    pub mib_per_s: Option<f64>,
-    /// Estimated seconds to the end of the run.
-    pub seconds_left: Option<f64>,
-    /// Begin of the window of the case under way (T0), as soon as its start is fixed; none outside a case.
-    #[serde(skip)]
-    pub measured_from: Option<Timestamp>,
-}
-
-/// One second of a case.
-#[derive(Debug, Clone)]
-pub struct CaseSecond {
-    /// When it began, seconds after the run did.
-    pub at: u32,
-    /// The cluster; none where a worker's part is missing, which is a gap.
-    pub second: Option<Second>,
-    /// The workload reads, and it writes.
-    pub asked: (bool, bool),
-    /// By worker that delivered it, in the order of its disks; empty where that is not known any more.
-    pub disks: BTreeMap<String, Vec<DiskBeat>>,
-}
-
-/// Hosts and storage as the place told them last.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Health {
-    /// When.
-    pub at: Timestamp,
-    /// Hosts in use, by name.
-    pub hosts: Vec<HostLoad>,
-    /// Health of the storage cluster, where there is one that answers.
-    pub storage: Option<StorageHealth>,
-}
-
-/// The figures so far of the case that goes on.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SoFar {
-    /// Place of the case in the plan's order, from 0.
-    pub ordinal: u32,
-    /// Workers that the figures contain.
-    pub workers: u32,
-    /// Seconds of the window that they cover.
-    pub seconds: u32,
-    /// The figures.
-    pub ops: Ops,
-}
-
-/// What is new since the last message. Everything may be absent.
-#[derive(Debug, Default)]
-pub struct Beat {
-    /// Where the run is.
-    pub progress: Option<LiveProgress>,
-    /// A case began on these workers.
-    pub layout: Option<Layout>,
-    /// Seconds of the case under way.
-    pub seconds: Vec<CaseSecond>,
-    /// A second of a fill: when, seconds after the run began, and MiB a second.
-    pub fill: Option<(u32, f64)>,
-    /// Events.
-    pub events: Vec<Event>,
-    /// Hosts and storage.
-    pub health: Option<Health>,
-    /// What the reader of all figures must know, all of it, where something was added.
-    pub warnings: Option<Vec<String>>,
-    /// The case under way.
-    pub so_far: Option<SoFar>,
-}
-
-/// How a run ended, for its viewers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LiveEnd {
-    /// Final state.
-    pub state: String,
-    /// Why it failed or was cancelled.
-    pub reason: Option<String>,
-}
 
 /// The run under way in this process, or the last one.
 #[derive(Debug)]
@@ -231,10 +132,7 @@ impl Hub {
 
     /// Somebody asked run `id` to end early. Where another one is shown, its viewers are not told.
     pub fn ending(&self, id: Uuid, end: EarlyEnd) {
-        if self.shows().is_none_or(|(shown, _)| shown != id) {
-            return;
-        }
-        self.send(|run, message| {
+        self.send_of(id, |run, message| {
             run.ending = Some(end);
             message.insert("ending".to_owned(), run.ending_json());
         });
@@ -242,10 +140,7 @@ impl Hub {
 
     /// Run `id` has ended. Where another one has begun since, its viewers are not told.
     pub fn end(&self, id: Uuid, end: LiveEnd) {
-        if self.shows().is_none_or(|(shown, _)| shown != id) {
-            return;
-        }
-        self.send(|run, message| {
+        self.send_of(id, |run, message| {
             let now = run.now();
             let done = if end.state == "done" { run.steps.len() } else { run.progress.step_index };
             let mut changed = steps::advance(&mut run.steps, done, now);
@@ -285,23 +180,19 @@ impl Hub {
     /// What ending run `id` now does; none where the hub does not show it, or it has ended.
     #[must_use]
     pub fn prospect(&self, id: Uuid, how: How) -> Option<Prospect> {
-        let state = self.lock();
-        let run = state.run.as_ref().filter(|run| run.id == id && run.end.is_none())?;
-        Some(prospect::prospect(how, &run.steps, &run.progress, Timestamp::now()))
+        self.lock().going_on(id).map(|run| run.prospect(how))
     }
 
     /// Why asking run `id` to end so changes nothing any more; none where it does, or the hub does not show it.
     #[must_use]
     pub fn no_more(&self, id: Uuid, how: How) -> Option<String> {
         let state = self.lock();
-        let run = state.run.as_ref().filter(|run| run.id == id && run.end.is_none())?;
+        let run = state.going_on(id)?;
         match &run.ending {
             Some(end) if end.how == How::Cancel && how == How::Stop => {
                 Some(format!("{} has cancelled the run: a stop changes nothing any more.", end.by))
             }
-            _ if prospect::is_ending(&run.steps, &run.progress) => {
-                Some("The run is ending already: its workers end and data disks are removed.".to_owned())
-            }
+            _ if prospect::is_ending(&run.steps, &run.progress) => Some(prospect::ENDS_ALREADY.to_owned()),
             _ => None,
         }
     }
@@ -335,8 +226,7 @@ impl Hub {
             guard: run.guard.iter().cloned().collect(),
             end: run.end.clone(),
             ending: run.ending.clone(),
-            prospects: [How::Stop, How::Cancel]
-                .map(|how| prospect::prospect(how, &run.steps, &run.progress, Timestamp::now()).words),
+            prospects: [How::Stop, How::Cancel].map(|how| run.prospect(how).words),
         })
     }
 
@@ -366,10 +256,24 @@ impl Hub {
         sequence.parse().ok()
     }
 
+    /// Tells a change of the run that is shown, whichever that is.
     fn send(&self, change: impl FnOnce(&mut LiveRun, &mut Map<String, Value>)) {
+        self.send_where(|_| true, change);
+    }
+
+    /// Tells a change of run `id`; nothing where another one is shown.
+    fn send_of(&self, id: Uuid, change: impl FnOnce(&mut LiveRun, &mut Map<String, Value>)) {
+        self.send_where(|run| run.id == id, change);
+    }
+
+    fn send_where(
+        &self,
+        is_it: impl FnOnce(&LiveRun) -> bool,
+        change: impl FnOnce(&mut LiveRun, &mut Map<String, Value>),
+    ) {
         let mut state = self.lock();
         let sequence = state.sequence + 1;
-        let Some(run) = &mut state.run else { return };
+        let Some(run) = state.run.as_mut().filter(|run| is_it(run)) else { return };
         let mut message = Map::new();
         change(run, &mut message);
         message.insert("now".to_owned(), super::history::shorten_time(run.now()).into());
@@ -390,6 +294,11 @@ impl Hub {
 }
 
 impl State {
+    /// Run `id`, where it is shown and has not ended.
+    fn going_on(&self, id: Uuid) -> Option<&LiveRun> {
+        self.run.as_ref().filter(|run| run.id == id && run.end.is_none())
+    }
+
     /// The messages after `last`; none where some of them are not kept any more, or are about another run.
     fn since(&self, id: Uuid, last: u64) -> Option<Vec<Arc<Message>>> {
         self.run.as_ref().filter(|run| run.id == id)?;
@@ -452,6 +361,11 @@ impl LiveRun {
         }
     }
 
+    /// What ending it now does.
+    fn prospect(&self, how: How) -> Prospect {
+        prospect::prospect(how, &self.steps, &self.progress, Timestamp::now())
+    }
+
     /// How it is being ended early: `{how, words}`, or null.
     fn ending_json(&self) -> Value {
         self.ending.as_ref().map_or(Value::Null, |end| json!({ "how": end.how, "words": prospect::ending(end) }))
@@ -459,7 +373,7 @@ impl LiveRun {
 
     /// What a stop and a cancellation would do, in words.
     fn prospects_json(&self) -> Value {
-        let words = |how| prospect::prospect(how, &self.steps, &self.progress, Timestamp::now()).words;
+        let words = |how| self.prospect(how).words;
         json!({ "stop": words(How::Stop), "cancel": words(How::Cancel) })
     }
 
@@ -569,9 +483,10 @@ fn second_json(at: u32, figures: &Figures) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use analysis::export::SecondOp;
+    use analysis::export::{HostLoad, Ops, Second, SecondOp};
 
     use super::*;
+    use crate::live::heat::DiskBeat;
 
     fn started() -> (Hub, Uuid) {
         let (hub, id) = (Hub::default(), Uuid::now_v7());

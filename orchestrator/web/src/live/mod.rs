@@ -1,5 +1,6 @@
 //! The run under way: its state for viewers, the feed, and its page.
 
+mod beat;
 mod figures;
 mod heat;
 mod history;
@@ -10,8 +11,9 @@ mod steps;
 mod stream;
 mod workshop;
 
+pub use beat::{Beat, CaseSecond, Health, LiveEnd, LiveProgress, SoFar};
 pub use heat::{DiskBeat, Layout};
-pub use hub::{Beat, CaseSecond, Health, Hub, LiveEnd, LiveProgress, SoFar};
+pub use hub::Hub;
 pub use prospect::Prospect;
 pub use workshop::{Finding, Findings, Onlooker, StartError, Workshop};
 

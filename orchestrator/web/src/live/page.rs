@@ -8,7 +8,8 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::hub::{Health, Snapshot};
+use super::beat::Health;
+use super::hub::Snapshot;
 use super::prospect::{self, Prospect};
 use super::steps::StepView;
 use super::stream;

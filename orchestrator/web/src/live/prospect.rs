@@ -5,12 +5,15 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::hub::LiveProgress;
+use super::beat::LiveProgress;
 use super::steps::StepView;
 use crate::format;
 
 /// State of a run whose workers and disks are being removed.
 const TEARING_DOWN: &str = "tearing-down";
+
+/// Said where there is nothing left to end.
+pub(super) const ENDS_ALREADY: &str = "The run is ending already: its workers end and data disks are removed.";
 
 /// What ending a run now does.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -36,8 +39,13 @@ pub(crate) fn prospect(how: How, steps: &[StepView], progress: &LiveProgress, no
     let removal = steps.iter().rev().find(|step| step.kind == "tear-down").map_or(0.0, |step| seconds(step.seconds));
     let case = step.map(|step| step.label.clone());
     if is_ending(steps, progress) {
-        let words = "The run is ending already: its workers end and data disks are removed.".to_owned();
-        return Prospect { case: None, finishes_case: false, not_run, seconds: removal, words };
+        return Prospect {
+            case: None,
+            finishes_case: false,
+            not_run,
+            seconds: removal,
+            words: ENDS_ALREADY.to_owned(),
+        };
     }
     // The rule by which the run itself goes: from T0 on, also where no second of it has come yet.
     let measuring = progress.measured_from.is_some_and(|t0| now >= t0);
