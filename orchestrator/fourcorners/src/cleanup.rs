@@ -423,8 +423,8 @@ async fn remove_strangers(data_dir: &Path, fleet: &str, survey: &Survey) -> anyh
         }
     }
     let left = place.destroy(&journal.entries(), &journal).await?;
-    // What could not be looked at may be the fleet's, too.
-    if left.is_empty() && !survey.incomplete && survey.skipped.is_empty() {
+    // What could not be looked at may be the fleet's, too. Whatever makes the survey incomplete is among what it skipped.
+    if left.is_empty() && survey.skipped.is_empty() {
         journal.finish()?;
     }
     Ok(left.into_iter().map(|left| format!("{} was left alone: {}", left.object, left.reason)).collect())

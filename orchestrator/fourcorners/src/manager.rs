@@ -109,10 +109,10 @@ impl Manager {
         let asked = {
             let mut slot = self.inner.slot();
             slot.closing = true;
-            slot.active.as_ref().map(|active| (active.progress.borrow().run_id.clone(), active.brake.clone()))
+            slot.active.as_ref().map(|active| (active.id(), active.brake.clone()))
         };
         if let Some((run, brake)) = asked {
-            self.pull(&run, &brake, How::Cancel, SERVER);
+            self.pull(run, &brake, How::Cancel, SERVER);
         }
         // The sender is in `self`.
         let _ = self.inner.busy.subscribe().wait_for(|busy| !busy).await;
@@ -182,9 +182,9 @@ impl Manager {
         Err(StartError::Refused(failure.await.unwrap_or_else(|_| "the run ended before it was recorded".to_owned())))
     }
 
-    fn pull(&self, run: &str, brake: &Brake, how: How, by: &str) {
+    fn pull(&self, run: Option<Uuid>, brake: &Brake, how: How, by: &str) {
         brake.ask(how, by);
-        if let (Ok(id), Some(end)) = (run.parse(), brake.asked()) {
+        if let (Some(id), Some(end)) = (run, brake.asked()) {
             self.inner.hub.ending(id, end);
         }
     }
@@ -199,7 +199,7 @@ impl Manager {
         if is_it {
             // What a viewer is told of the end belongs to this run.
             shown(&self.inner.hub, id).await;
-            self.pull(&id.to_string(), &brake, how, by);
+            self.pull(Some(id), &brake, how, by);
         }
         is_it
     }
